@@ -1,0 +1,43 @@
+# Every target sets up what it needs: a virtual environment with the pinned versions of constraints.txt.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: help setup demo test format lint type check bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("bpsearch needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP)  ## create the virtual environment and install bpsearch into it
+
+demo: setup  ## evaluate one policy with behavior policy search and with Monte Carlo
+	$(BIN)/bpsearch demo
+
+test: lint type check  ## every check: format, lint, types, tests, the README as printed
+
+check: setup  ## the tests alone
+	$(BIN)/pytest
+
+format: setup  ## rewrite the code in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup  ## format and lint, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+type: setup  ## mypy --strict on src
+	$(BIN)/mypy --strict src
+
+bench: setup  ## time per BPG iteration: this program, vectorised NumPy, a plain loop
+	$(BIN)/python benchmarks/bpg_iteration.py
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,45 @@
+"""The interface of compiled environments."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import gymnasium
+
+from bpsearch.trajectories import Array
+
+
+class CompiledEnv(ABC):
+    """An environment written as pure JAX functions, so that whole searches compile to one program.
+
+    `reset`, `observe` and `step` are written for one episode; the sampler maps them over a batch. An instance is a
+    JAX pytree: its arrays are leaves, its horizon and discount are constants.
+
+    Attributes:
+        horizon: the number of steps L after which every episode ends; the return up to L is what is estimated.
+        discount: γ in [0, 1].
+    """
+
+    horizon: int
+    discount: float
+
+    @property
+    @abstractmethod
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The observations that `observe` gives."""
+
+    @property
+    @abstractmethod
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The actions that `step` accepts."""
+
+    @abstractmethod
+    def reset(self, key: Array) -> Array:
+        """Draw the state in which an episode starts."""
+
+    @abstractmethod
+    def observe(self, state: Array) -> Array:
+        """What the policy sees of a state."""
+
+    @abstractmethod
+    def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+        """Take one step; return the next state, the reward and whether the episode has ended."""

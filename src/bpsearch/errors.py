@@ -1,0 +1,41 @@
+"""Errors: one class per cause, all under `BPSearchError`; each message names the object and its value."""
+
+
+class BPSearchError(Exception):
+    """Base of every error that bpsearch raises on purpose."""
+
+
+class InvalidArgumentError(BPSearchError, ValueError):
+    """An argument lies outside the range that its function allows."""
+
+
+class InvalidTrajectoriesError(BPSearchError, ValueError):
+    """A batch of episodes holds a value that no episode can have (NaN, infinite, or of the wrong shape)."""
+
+
+class SupportError(BPSearchError, ValueError):
+    """The behavior policy gives probability 0 to an action that it took or that the evaluation policy takes."""
+
+
+class SpaceMismatchError(BPSearchError, ValueError):
+    """Policy and environment do not speak of the same observations or actions."""
+
+
+class WeightOverflowError(BPSearchError, ArithmeticError):
+    """An importance-weighted value is too large for a 64-bit float."""
+
+
+class OnPolicyError(BPSearchError, ValueError):
+    """An estimator that is unbiased only on-policy was given, or was to be used for, off-policy episodes."""
+
+
+class BiasedEstimatorError(BPSearchError, ValueError):
+    """A biased estimator was used where only an unbiased one makes sense."""
+
+
+class ModelRequiredError(BPSearchError, ValueError):
+    """An estimator with a control variate was used without the model that gives it, or the other way round."""
+
+
+class DeterministicPolicyError(BPSearchError, ValueError):
+    """A method that needs action probabilities was asked to evaluate a policy without action noise."""

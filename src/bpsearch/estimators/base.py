@@ -1,0 +1,120 @@
+"""What an estimator is, and how it is applied to a batch of episodes."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
+
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
+from bpsearch.numerics import in_64_bit, is_traced
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array, Trajectories
+
+_DATA = ("rewards", "log_ratios", "mask", "discount")
+_MODEL = ("q_hat", "v_hat")
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A pure function of a batch's arrays that gives one value per episode.
+
+    The function is called as `function(rewards, log_ratios, mask, discount)`, and with `q_hat, v_hat` besides if it
+    takes them. Arrays are (N, T); time is the last axis; padding has reward 0, log-ratio 0 and mask False.
+
+    - `rewards`: R_t.
+    - `log_ratios`: log π_e(A_t|S_t) − log π_b(A_t|S_t).
+    - `q_hat`: (N, T), q̂_t(S_t, A_t); 0 on padding.
+    - `v_hat`: (N, T + 1), v̂_t(S_t); 0 after the end of the episode and after the horizon.
+
+    It must be written with `jax.numpy`, so that its behavior policy gradient can be derived (`score_weights`).
+
+    Attributes:
+        function: the function.
+        name: what results and messages call it.
+        unbiased: whether E[value] is the value of the evaluation policy, for every behavior policy of full support.
+        on_policy: whether that holds only if the behavior policy is the evaluation policy.
+    """
+
+    function: Callable[..., Array]
+    name: str
+    unbiased: bool = True
+    on_policy: bool = False
+
+    def __post_init__(self) -> None:
+        names = tuple(inspect.signature(self.function).parameters)
+        if names not in (_DATA, _DATA + _MODEL):
+            raise InvalidArgumentError(
+                f"estimator {self.name!r} must take the arguments {_DATA} or {_DATA + _MODEL}, in this order and with "
+                f"these names; got {names}"
+            )
+
+    @property
+    def needs_model(self) -> bool:
+        """Whether the function takes q̂ and v̂."""
+        return "q_hat" in inspect.signature(self.function).parameters
+
+    @in_64_bit
+    def __call__(self, *args: Any, **kwargs: Any) -> Array:
+        """The values, (N,), in 64 bit."""
+        values = self.function(*args, **kwargs)
+        return values if is_traced(values) else np.asarray(values)
+
+
+@overload
+def estimator(function: Callable[..., Array]) -> Estimator: ...
+@overload
+def estimator(*, unbiased: bool = ..., on_policy: bool = ...) -> Callable[[Callable[..., Array]], Estimator]: ...
+def estimator(
+    function: Callable[..., Array] | None = None, *, unbiased: bool = True, on_policy: bool = False
+) -> Estimator | Callable[[Callable[..., Array]], Estimator]:
+    """Decorator: make a function an `Estimator` that carries its name and docstring."""
+
+    def wrap(function: Callable[..., Array]) -> Estimator:
+        wrapped = Estimator(function, function.__name__, unbiased=unbiased, on_policy=on_policy)
+        object.__setattr__(wrapped, "__doc__", function.__doc__)
+        return wrapped
+
+    return wrap if function is None else wrap(function)
+
+
+def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
+    """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
+    log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
+    return jnp.where(trajectories.mask, log_probs.astype(jnp.float64) - trajectories.log_probs, 0.0)
+
+
+def discounts(discount: Array, like: Array) -> Array:
+    """(T,), γ^t for the steps on the last axis of `like`."""
+    return jnp.asarray(discount, like.dtype) ** jnp.arange(like.shape[-1])
+
+
+def check_values(name: str, values: Array, log_ratios: Array) -> None:
+    """Refuse values (and anything derived from them) that overflow a 64-bit float, naming the largest log-weight."""
+    finite = np.isfinite(np.asarray(values))
+    if finite.all():
+        return
+    episode = int(np.argwhere(~finite)[0][0])
+    cumulative = np.cumsum(np.asarray(log_ratios, dtype=np.float64)[episode])
+    step = int(np.argmax(cumulative))
+    raise WeightOverflowError(
+        f"{name} of episode {episode} does not fit a 64-bit float: its largest log-weight is {cumulative[step]:.6g}, "
+        f"at step {step}. The behavior policy has left the evaluation policy too far behind: use a smaller step size, "
+        f"a shorter horizon, or a per-decision estimator"
+    )
+
+
+def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = 1e-6) -> None:
+    """Refuse off-policy episodes for an estimator that is unbiased only on-policy."""
+    if not estimator.on_policy:
+        return
+    off = np.abs(np.asarray(log_ratios)) > tolerance
+    if off.any():
+        episode, step = np.argwhere(off)[0]
+        raise OnPolicyError(
+            f"{estimator.name} is unbiased only for episodes of the evaluation policy, but at episode {episode}, step "
+            f"{step} the log-ratio of evaluation to behavior policy is {np.asarray(log_ratios)[episode, step]:.6g}; "
+            f"use importance_sampling, per_decision or doubly_robust"
+        )

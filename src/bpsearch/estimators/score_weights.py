@@ -1,0 +1,49 @@
+"""Lemma 1: the behavior policy gradient of any unbiased estimator, derived instead of written."""
+
+import jax
+import jax.numpy as jnp
+
+from bpsearch.errors import BiasedEstimatorError
+from bpsearch.estimators.base import Estimator
+from bpsearch.numerics import in_64_bit
+from bpsearch.trajectories import Array
+
+
+@in_64_bit
+def score_weights(
+    estimator: Estimator,
+    rewards: Array,
+    log_ratios: Array,
+    mask: Array,
+    discount: Array,
+    q_hat: Array | None = None,
+    v_hat: Array | None = None,
+) -> tuple[Array, Array]:
+    """Values X_n and score weights c_nt of a batch, such that ∇MSE = E[Σ_t c_t ∇log π_θ(A_t|S_t)].
+
+    Lemma 1: ∇MSE[X] = E[X² Σ_t ∇log π_θ(A_t|S_t) + ∇X²]. The estimator depends on θ only through the log-ratios
+    ℓ_t = log π_e − log π_θ, whence c_t = X² − ∂X²/∂ℓ_t, one reverse pass through the estimator. For importance
+    sampling it gives Theorem 1, c_t = −IS²; for the doubly robust estimator Corollary 1.
+
+    Args:
+        estimator: an unbiased estimator whose value for an episode depends on that episode only.
+        rewards: (N, T).
+        log_ratios: (N, T).
+        mask: (N, T).
+        discount: γ.
+        q_hat: (N, T), for an estimator with a model.
+        v_hat: (N, T + 1), for an estimator with a model.
+
+    Returns:
+        (N,) and (N, T); weights of padding are 0.
+    """
+    if not estimator.unbiased:
+        raise BiasedEstimatorError(
+            f"{estimator.name} is biased: the gradient of its variance (Lemma 1) is not that of its mean squared error"
+        )
+    model = (q_hat, v_hat) if estimator.needs_model else ()
+    values, pullback = jax.vjp(
+        lambda ratios: estimator(rewards, ratios, mask, discount, *model), jnp.asarray(log_ratios)
+    )
+    (gradient_of_squares,) = pullback(2.0 * values)
+    return values, jnp.where(mask, (values**2)[:, None] - gradient_of_squares, 0.0)

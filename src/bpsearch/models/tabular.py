@@ -1,0 +1,135 @@
+"""Maximum-likelihood tabular models: q̂ and v̂ of the evaluation policy, as control variates."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.checks import check_integer
+from bpsearch.envs.tabular import TabularMDP
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.numerics import pytree, replace
+from bpsearch.policies.table import SoftmaxTable
+from bpsearch.trajectories import Array, Trajectories
+
+
+class Use(StrEnum):
+    """Which batches a model learns from, and so what it promises.
+
+    - `PREDICTABLE`: each batch is valued with the model of the batches before it. It improves and keeps the estimate
+      exactly unbiased. The default.
+    - `FIXED`: the model learns from the first m batches, which are valued without it, and then stands still; the
+      search starts after them. Unbiased. The paper's "fixed".
+    - `UPDATE`: all batches are valued with the model of all batches, themselves included. The paper's "update". It
+      *loses the guarantee*: values depend on the model, the model on the values, and the estimate is biased.
+    """
+
+    PREDICTABLE = "predictable"
+    FIXED = "fixed"
+    UPDATE = "update"
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class TabularModelState:
+    """What the model has seen, and the value functions fitted to it.
+
+    Attributes:
+        counts: (S, A, S), transitions seen.
+        reward_sums: (S, A), rewards seen.
+        q: (L, S, A), q̂_t(s, a) of the evaluation policy; 0 where nothing is known.
+        v: (L, S), v̂_t(s) = Σ_a π_e(a|s) q̂_t(s, a).
+    """
+
+    counts: Array
+    reward_sums: Array
+    q: Array
+    v: Array
+
+
+@dataclass(frozen=True)
+class TabularModel:
+    """Settings of a maximum-likelihood tabular model.
+
+    The transition probabilities are the observed frequencies, the rewards the observed means, and the value functions
+    follow by backward induction over the steps to the horizon: q̂ depends on time. State-action pairs never seen have
+    q̂ = 0; so have terminal states, where no action is ever taken.
+
+    Attributes:
+        states: S.
+        actions: A.
+        horizon: L.
+        use: which batches the model learns from, see `Use`.
+        batches: m, how many batches a fixed model learns from.
+    """
+
+    states: int
+    actions: int
+    horizon: int
+    use: Use | str = Use.PREDICTABLE
+    batches: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("states", "actions", "horizon", "batches"):
+            object.__setattr__(self, name, check_integer(name, getattr(self, name)))
+        if self.use not in list(Use):
+            raise InvalidArgumentError(f"use must be one of {[str(use) for use in Use]}, got {self.use!r}")
+        object.__setattr__(self, "use", Use(self.use))
+
+    @classmethod
+    def like(cls, mdp: TabularMDP, use: Use | str = Use.PREDICTABLE, batches: int = 10) -> "TabularModel":
+        """A model with the states, actions and horizon of `mdp`, and no knowledge of its dynamics."""
+        return cls(mdp.states, mdp.actions, mdp.horizon, use, batches)
+
+    def init(self) -> TabularModelState:
+        """A model that has seen nothing: q̂ = 0, with which the doubly robust estimator is per-decision IS."""
+        table = (self.states, self.actions)
+        return TabularModelState(
+            counts=np.zeros((*table, self.states)),
+            reward_sums=np.zeros(table),
+            q=np.zeros((self.horizon, *table)),
+            v=np.zeros((self.horizon, self.states)),
+        )
+
+    def count(self, state: TabularModelState, trajectories: Trajectories) -> TabularModelState:
+        """The model that has also seen `trajectories`; its value functions are as before until `fit`."""
+        observations, actions = jnp.asarray(trajectories.observations), jnp.asarray(trajectories.actions)
+        mask = jnp.asarray(trajectories.mask)
+        finals = jnp.asarray(trajectories.final_observations)[:, None]
+        continues = jnp.concatenate([mask[:, 1:], jnp.zeros_like(mask[:, :1])], axis=1)
+        shifted = jnp.concatenate([observations[:, 1:], finals], axis=1)
+        successors = jnp.where(continues, shifted, finals)
+        pairs = observations * self.actions + actions
+        counts = jnp.asarray(state.counts).ravel().at[pairs * self.states + successors].add(mask.astype(jnp.float64))
+        reward_sums = jnp.asarray(state.reward_sums).ravel().at[pairs].add(trajectories.rewards)
+        return replace(
+            state,
+            counts=counts.reshape(state.counts.shape),
+            reward_sums=reward_sums.reshape(state.reward_sums.shape),
+        )
+
+    def fit(self, state: TabularModelState, evaluation: SoftmaxTable, discount: Array) -> TabularModelState:
+        """Backward induction: q̂_t = r̂ + γ Σ_s' P̂ v̂_{t+1}, v̂_t = Σ_a π_e q̂_t, v̂_L = 0."""
+        visits = jnp.maximum(state.counts.sum(axis=-1), 1.0)
+        mean_rewards = state.reward_sums / visits
+        frequencies = (state.counts / visits[..., None]).reshape(-1, self.states)
+        probabilities = jax.nn.softmax(jnp.asarray(evaluation.logits), axis=-1)
+
+        def backward(v_next: Array, _: None) -> tuple[Array, tuple[Array, Array]]:
+            q = mean_rewards + discount * (frequencies @ v_next).reshape(mean_rewards.shape)
+            v = (probabilities * q).sum(axis=-1)
+            return v, (q, v)
+
+        _, (q, v) = jax.lax.scan(backward, jnp.zeros(self.states), None, length=self.horizon, reverse=True)
+        return replace(state, q=q, v=v)
+
+    def on_trajectories(self, state: TabularModelState, trajectories: Trajectories) -> tuple[Array, Array]:
+        """q̂_t(S_t, A_t), (N, T), and v̂_t(S_t), (N, T + 1): 0 on padding, after the end and after the horizon."""
+        mask = jnp.asarray(trajectories.mask)
+        times = jnp.arange(mask.shape[1])
+        observations, actions = jnp.asarray(trajectories.observations), jnp.asarray(trajectories.actions)
+        q_hat = jnp.where(mask, jnp.asarray(state.q)[times, observations, actions], 0.0)
+        v_hat = jnp.where(mask, jnp.asarray(state.v)[times, observations], 0.0)
+        return q_hat, jnp.concatenate([v_hat, jnp.zeros_like(v_hat[:, :1])], axis=1)

@@ -1,0 +1,93 @@
+"""The policy interface, and what every policy written in JAX shares."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Self
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from bpsearch.trajectories import Array
+
+
+class Policy(ABC):
+    """A stochastic policy π_θ whose log-probabilities are differentiable in θ.
+
+    A policy is immutable and a JAX pytree. Its methods are pure JAX functions, so that whole searches compile; a
+    batch of observations has any number of leading axes.
+
+    Subclasses give `parameters`, `with_parameters`, `sample` and `log_prob`; the flat view of the parameters and
+    the score are derived.
+    """
+
+    @property
+    @abstractmethod
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The observations that the policy accepts."""
+
+    @property
+    @abstractmethod
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The actions that the policy draws."""
+
+    @property
+    @abstractmethod
+    def parameters(self) -> Any:
+        """θ, a pytree of arrays."""
+
+    @abstractmethod
+    def with_parameters(self, parameters: Any) -> Self:
+        """The same policy with other parameters."""
+
+    @abstractmethod
+    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+        """Draw one action per observation; return the actions and their log-probabilities."""
+
+    @abstractmethod
+    def log_prob(self, observations: Array, actions: Array) -> Array:
+        """Log π_θ(a|s), one per observation."""
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the policy has no action noise at all, so that no other behavior could be of use."""
+        return False
+
+    def check_support(self, evaluation: "Policy") -> None:  # noqa: B027
+        """Refuse this policy as behavior for `evaluation` if it rules out an action that `evaluation` may take.
+
+        Densities of full support, the default, rule out nothing.
+        """
+
+    @property
+    def flat(self) -> Array:
+        """θ as a vector."""
+        return ravel_pytree(self.parameters)[0]
+
+    def with_flat(self, vector: Array) -> Self:
+        """The same policy with the parameters of `vector`, in the order of `flat`."""
+        return self.with_parameters(ravel_pytree(self.parameters)[1](vector))
+
+    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+        """The score Σ_nt c_nt ∇θ log π_θ(a_nt|s_nt), as a vector in the order of `flat`.
+
+        The sum runs over time in a scan: one step's activations stay in cache, where a single
+        vector-Jacobian product over all steps would write them to memory and read them back.
+
+        Args:
+            observations: (N, T, ...).
+            actions: (N, T, ...).
+            weights: (N, T), the score weights c; 0 on padding.
+        """
+        flat, unravel = ravel_pytree(self.parameters)
+
+        def weighted_log_prob(vector: Array, step: tuple[Array, ...]) -> Array:
+            observations_t, actions_t, weights_t = step
+            log_probs = self.with_parameters(unravel(vector)).log_prob(observations_t, actions_t)
+            return jnp.vdot(weights_t.astype(log_probs.dtype), log_probs)
+
+        def accumulate(total: Array, step: tuple[Array, ...]) -> tuple[Array, None]:
+            return total + jax.grad(weighted_log_prob)(flat, step), None
+
+        steps = tuple(jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (observations, actions, weights))
+        return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0]

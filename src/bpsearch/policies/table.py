@@ -1,0 +1,153 @@
+"""Softmax policy over a table of logits."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.checks import check_integer, check_real
+from bpsearch.errors import InvalidArgumentError, SupportError
+from bpsearch.numerics import pytree, replace
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class SoftmaxTable(Policy):
+    """π(a|s) = exp θ_sa / Σ_a' exp θ_sa': one logit per state and action, temperature 1 (the paper, appendix C).
+
+    A logit of −inf gives its action probability 0 exactly; each state needs at least one finite logit.
+
+    Attributes:
+        logits: (S, A), 64 bit.
+    """
+
+    logits: Array
+
+    def __post_init__(self) -> None:
+        logits = np.array(self.logits, dtype=np.float64)
+        if logits.ndim != 2 or 0 in logits.shape:
+            raise InvalidArgumentError(f"logits must have the shape (states, actions), got {logits.shape}")
+        bad = np.isnan(logits) | np.isposinf(logits)
+        if bad.any():
+            state, action = np.argwhere(bad)[0]
+            raise InvalidArgumentError(
+                f"logits must be finite or -inf, got {logits[state, action]} for state {state}, action {action}"
+            )
+        empty = ~np.isfinite(logits).any(axis=1)
+        if empty.any():
+            raise InvalidArgumentError(
+                f"every state needs an action of positive probability, state {np.argmax(empty)} has none"
+            )
+        logits.flags.writeable = False
+        object.__setattr__(self, "logits", logits)
+
+    @classmethod
+    def uniform(cls, states: int, actions: int) -> Self:
+        """The policy that takes every action with the same probability."""
+        return cls(np.zeros((check_integer("states", states), check_integer("actions", actions))))
+
+    @classmethod
+    def from_probabilities(cls, probabilities: Array) -> Self:
+        """The policy with these action probabilities, (S, A); a probability of 0 is kept as exactly 0."""
+        p = np.asarray(probabilities, dtype=np.float64)
+        if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any() or not np.allclose(p.sum(axis=-1), 1.0):
+            raise InvalidArgumentError("probabilities must be an array (S, A) of non-negative rows that sum to 1")
+        with np.errstate(divide="ignore"):
+            return cls(np.log(p))
+
+    @property
+    def probabilities(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(S, A), π(a|s)."""
+        weights = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def with_probability(self, state: int, action: int, probability: float) -> Self:
+        """The same policy but for π(action|state); the state's other actions keep their proportions."""
+        check_real("probability", probability, low=0.0, high=1.0)
+        p = self.probabilities
+        rest = 1.0 - p[state, action]
+        if rest == 0.0 and probability < 1.0:
+            raise InvalidArgumentError(
+                f"state {state} has no other action than {action} whose probability could be raised to "
+                f"{1.0 - probability:g}"
+            )
+        p[state] *= (1.0 - probability) / rest if rest > 0.0 else 0.0
+        p[state, action] = probability
+        return type(self).from_probabilities(p)
+
+    @property
+    def observation_space(self) -> gymnasium.spaces.Discrete:
+        """States 0 to S − 1."""
+        return gymnasium.spaces.Discrete(self.logits.shape[0])
+
+    @property
+    def action_space(self) -> gymnasium.spaces.Discrete:
+        """Actions 0 to A − 1."""
+        return gymnasium.spaces.Discrete(self.logits.shape[1])
+
+    @property
+    def parameters(self) -> Array:
+        """The logits."""
+        return self.logits
+
+    def with_parameters(self, parameters: Array) -> Self:
+        """The same table with other logits."""
+        return replace(self, logits=parameters)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether every state has a single possible action."""
+        return bool((np.isfinite(self.logits).sum(axis=1) == 1).all())
+
+    def check_support(self, evaluation: "Policy") -> None:
+        """Refuse an evaluation policy that may take an action to which this table gives probability 0."""
+        if isinstance(evaluation, SoftmaxTable):
+            missing = (evaluation.probabilities > 0.0) & (self.probabilities == 0.0)
+            if missing.any():
+                state, action = np.argwhere(missing)[0]
+                raise SupportError(
+                    f"the behavior policy gives probability 0 to action {action} in state {state}, which the evaluation "
+                    f"policy takes with probability {evaluation.probabilities[state, action]:.6g}: no importance weight "
+                    f"can make up for episodes that never happen"
+                )
+
+    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+        """Draw actions by inverting the cumulative distribution: one 64-bit uniform each."""
+        log_table = jax.nn.log_softmax(self.logits, axis=-1)
+        table = jnp.exp(log_table)
+        # Past the last action of positive probability the boundary is infinite, so that rounding in the
+        # cumulative sum can never select an impossible action.
+        exhausted = jnp.cumsum(table[:, ::-1], axis=-1)[:, ::-1][:, 1:] == 0.0
+        boundaries = jnp.where(exhausted, jnp.inf, jnp.cumsum(table, axis=-1)[:, :-1])
+        uniforms = jax.random.uniform(key, observations.shape, dtype=table.dtype)
+        actions = jnp.sum(uniforms[..., None] >= boundaries[observations], axis=-1, dtype=jnp.int32)
+        return actions, _lookup(log_table, observations, actions)
+
+    def log_prob(self, observations: Array, actions: Array) -> Array:
+        """Log π(a|s)."""
+        return _lookup(jax.nn.log_softmax(self.logits, axis=-1), observations, actions)
+
+    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+        """Closed form: C_sa − π(a|s) Σ_a' C_sa', where C_sa sums the weights of the visits to (s, a)."""
+        states, n_actions = self.logits.shape
+
+        def accumulate(totals: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
+            indices, weights_t = step
+            return totals.at[indices].add(weights_t), None
+
+        indices = jnp.asarray(observations) * n_actions + jnp.asarray(actions)
+        totals, _ = jax.lax.scan(
+            accumulate, jnp.zeros(states * n_actions, weights.dtype), (indices.T, jnp.asarray(weights).T)
+        )
+        totals = totals.reshape(states, n_actions)
+        table = jax.nn.softmax(self.logits, axis=-1)
+        return (totals - totals.sum(axis=-1, keepdims=True) * table).ravel()
+
+
+def _lookup(table: Array, observations: Array, actions: Array) -> Array:
+    return table.ravel()[jnp.asarray(observations) * table.shape[1] + jnp.asarray(actions)]

@@ -1,0 +1,67 @@
+"""The compiled sampler: a scan over time of environment steps mapped over the episodes of a batch."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array, Trajectories
+
+
+def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Trajectories:
+    """Sample `episodes` episodes of `policy`: a pure JAX function, to be used inside `jit`.
+
+    Every episode is run to its own end, so none is preferred for being short. After its end an episode stands
+    still: its further steps are masked.
+    """
+    start_key, key = jax.random.split(key)
+    state = jax.vmap(env.reset)(jax.random.split(start_key, episodes))
+    observe = jax.vmap(env.observe)
+
+    def step(carry: tuple[Array, Array], time: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+        state, running = carry
+        policy_key, env_key = jax.random.split(jax.random.fold_in(key, time))
+        observations = observe(state)
+        actions, log_probs = policy.sample(policy_key, observations)
+        moved, rewards, ended = jax.vmap(env.step)(jax.random.split(env_key, episodes), state, actions)
+
+        def while_running(new: Array, old: Array) -> Array:
+            return jnp.where(running.reshape(running.shape + (1,) * (new.ndim - 1)), new, old)
+
+        state = jax.tree_util.tree_map(while_running, moved, state)
+        record = (
+            observations,
+            actions,
+            jnp.where(running, rewards, 0.0),
+            jnp.where(running, log_probs, 0.0),
+            running,
+        )
+        return (state, running & ~ended), record
+
+    (state, _), record = jax.lax.scan(step, (state, jnp.ones(episodes, bool)), jnp.arange(env.horizon))
+    observations, actions, rewards, log_probs, mask = (jnp.moveaxis(x, 0, 1) for x in record)
+    return trajectories_inside_jit(
+        observations=observations,
+        actions=actions,
+        rewards=rewards.astype(jnp.float64),
+        log_probs=log_probs.astype(jnp.float64),
+        mask=mask,
+        final_observations=observe(state),
+    )
+
+
+def trajectories_inside_jit(**arrays: Array) -> Trajectories:
+    """A batch of traced arrays, whose numbers cannot be checked before the compiled program has run."""
+    batch = object.__new__(Trajectories)
+    origin = {"behavior_parameters": None, "seed": None}
+    for name, value in (origin | arrays).items():
+        object.__setattr__(batch, name, value)
+    return batch
+
+
+@partial(jax.jit, static_argnames="episodes")
+def jitted_rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Trajectories:
+    """`rollout`, compiled."""
+    return rollout(env, policy, key, episodes)

@@ -1,0 +1,85 @@
+"""The interface of searches: `init`, `behavior`, `step`."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from bpsearch.estimators.base import Estimator, check_on_policy, check_values, log_ratios
+from bpsearch.models.tabular import TabularModel
+from bpsearch.numerics import in_64_bit, pytree, to_numpy
+from bpsearch.policies.base import Policy
+from bpsearch.search.valuation import Valuation
+from bpsearch.trajectories import Array, Trajectories
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class Info:
+    """What one step of a search tells besides its new state.
+
+    Attributes:
+        values: (N,), the estimator's value of each episode.
+        log_weights: (N,), log ρ_{0:L} of each episode.
+        second_moment: the mean of the squared values, which a search wants to fall.
+        gradient_norm: Euclidean norm of the estimated gradient; 0 for a search without one.
+        step_size: α_i; 0 where the search did not move.
+    """
+
+    values: Array
+    log_weights: Array
+    second_moment: Array
+    gradient_norm: Array
+    step_size: Array
+
+
+class Search(ABC):
+    """A behavior policy search.
+
+    A search holds settings only. Its state is a pytree of arrays that can be saved and carried on:
+    `state = init(policy)`, then again and again `behavior(state)`, which never looks at the future, and
+    `state, info = step(state, trajectories)` with episodes of that behavior.
+
+    Subclasses write `update`, a pure JAX function; `step` is `update` compiled and checked.
+    """
+
+    estimator: Estimator
+    model: TabularModel | None
+
+    @property
+    def valuation(self) -> Valuation:
+        """How the search values its episodes."""
+        return Valuation(self.estimator, self.model)
+
+    @abstractmethod
+    def init(self, policy: Policy, discount: float = 1.0) -> Any:
+        """The state before the first batch, whose behavior is the evaluation policy `policy`."""
+
+    @abstractmethod
+    def behavior(self, state: Any) -> Policy:
+        """The policy that is to collect the next batch."""
+
+    @abstractmethod
+    def update(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
+        """`step` as a pure JAX function, without checks."""
+
+    @in_64_bit
+    def step(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
+        """Learn from a batch of the present behavior's episodes.
+
+        Raises:
+            WeightOverflowError: a value or its square does not fit a 64-bit float.
+            OnPolicyError: the estimator is on-policy and the episodes are not.
+        """
+        ratios, state, info = to_numpy(_jitted_update(self, state, trajectories))
+        check_on_policy(self.estimator, ratios)
+        check_values(f"the {self.estimator.name} value", info.values, ratios)
+        check_values(f"the squared {self.estimator.name} value", info.values**2, ratios)
+        return state, info
+
+
+@partial(jax.jit, static_argnums=0)
+def _jitted_update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Array, Any, Info]:
+    return (log_ratios(state.valuation.evaluation, trajectories), *search.update(state, trajectories))

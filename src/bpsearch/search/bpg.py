@@ -1,0 +1,145 @@
+"""Behavior policy gradient: Algorithm 1 of the paper, over any unbiased estimator."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.checks import check_integer
+from bpsearch.errors import BiasedEstimatorError, DeterministicPolicyError, OnPolicyError
+from bpsearch.estimators.base import Estimator
+from bpsearch.estimators.importance import importance_sampling
+from bpsearch.estimators.score_weights import score_weights
+from bpsearch.models.tabular import TabularModel
+from bpsearch.numerics import in_64_bit, pytree, to_numpy
+from bpsearch.policies.base import Policy
+from bpsearch.search.base import Info, Search
+from bpsearch.search.step_size import StepSize
+from bpsearch.search.valuation import ValuationState
+from bpsearch.trajectories import Array, Trajectories
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class BPGState:
+    """What behavior policy gradient carries from batch to batch.
+
+    Attributes:
+        valuation: the evaluation policy and what the estimator's model has learned.
+        parameters: θ_i, the flat parameters of the behavior policy.
+        baseline: b_i, from the previous batch.
+        best_second_moment: the lowest E[X²] that any batch has shown.
+        best_parameters: the θ of that batch.
+        waiting: for how many batches no lower one has been seen.
+        stopped: whether early stopping has ended the search.
+    """
+
+    valuation: ValuationState
+    parameters: Array
+    baseline: Array
+    best_second_moment: Array
+    best_parameters: Array
+    waiting: Array
+    stopped: Array
+
+
+@dataclass(frozen=True)
+class BPG(Search):
+    """Stochastic gradient descent on the variance of an estimator (the paper's Algorithm 1).
+
+        θ_{i+1} = θ_i − α_i (1/k) Σ_n Σ_t (c_nt − b_i) ∇log π_{θ_i}(A_t|S_t)
+
+    with the score weights c of `score_weights`: importance sampling gives Theorem 1, the doubly robust estimator
+    with a model DR-BPG (Corollary 1). The search starts at the evaluation policy. With a fixed model it starts when the
+    model is complete.
+
+    Attributes:
+        step_size: α: a number for a constant step, or a `StepSize`.
+        estimator: an unbiased off-policy estimator.
+        baseline: whether to subtract b_i, the mean score weight of the previous batch; for importance sampling it is
+            the paper's E[−IS²|θ_{i−1}]. The first batch has none. It does not change the expected gradient.
+        model: for estimators with a control variate.
+        patience: early stopping (the paper, appendix C): after this many batches in a row whose mean X² is not below
+            the lowest so far, the search ends at the θ of the lowest. None never stops.
+    """
+
+    step_size: float | StepSize
+    estimator: Estimator = importance_sampling
+    baseline: bool = True
+    model: TabularModel | None = None
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        valuation = self.valuation  # checks that estimator and model belong together
+        if not isinstance(self.step_size, StepSize):
+            object.__setattr__(self, "step_size", StepSize(self.step_size))
+        if self.patience is not None:
+            check_integer("patience", self.patience)
+        if valuation.estimator.on_policy:
+            raise OnPolicyError(
+                f"{self.estimator.name} is unbiased only on-policy, so no other behavior can serve it; "
+                "use importance_sampling, per_decision or doubly_robust"
+            )
+        if not valuation.estimator.unbiased:
+            raise BiasedEstimatorError(f"{self.estimator.name} is biased: lowering its variance may raise its error")
+
+    @in_64_bit
+    def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
+        """Before the first batch: θ_0 = θ_e."""
+        if policy.deterministic:
+            raise DeterministicPolicyError(
+                "the evaluation policy is deterministic: its actions add no variance that another behavior could "
+                "remove; evaluate it by Monte Carlo (method='mc', or OnPolicy())"
+            )
+        parameters = to_numpy(policy.flat)
+        return BPGState(
+            valuation=self.valuation.init(policy, discount),
+            parameters=parameters,
+            baseline=np.float64(0.0),
+            best_second_moment=np.float64(np.inf),
+            best_parameters=parameters,
+            waiting=np.int64(0),
+            stopped=np.bool_(False),
+        )
+
+    @in_64_bit
+    def behavior(self, state: BPGState) -> Policy:
+        """π_{θ_i}."""
+        return state.valuation.evaluation.with_flat(state.parameters)
+
+    def update(self, state: BPGState, trajectories: Trajectories) -> tuple[BPGState, Info]:
+        """One iteration of Algorithm 1 (lines 4 to 6)."""
+        assert isinstance(self.step_size, StepSize)
+        valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
+        values, weights = score_weights(self.estimator, *arguments)
+        mask = arguments[2]
+        second_moment = jnp.mean(values**2)
+        mean_weight = jnp.mean(weights.sum(axis=1) / mask.sum(axis=1))
+        centred = jnp.where(mask, weights - state.baseline, 0.0)
+        score = self.behavior(state).score(trajectories.observations, trajectories.actions, centred)
+        gradient = score / len(trajectories)
+
+        searching = (state.valuation.batches >= self.valuation.warm_up) & ~state.stopped
+        improved = searching & (second_moment < state.best_second_moment)
+        waiting = jnp.where(improved, 0, state.waiting + searching)
+        best = jnp.where(improved, state.parameters, state.best_parameters)
+        stopped = state.stopped
+        if self.patience is not None:
+            stopped = stopped | (waiting >= self.patience)
+        step_size = jnp.where(searching & ~stopped, self.step_size.at(state.valuation.batches, second_moment), 0.0)
+        moved = state.parameters - step_size.astype(gradient.dtype) * gradient
+        return BPGState(
+            valuation=valuation,
+            parameters=jnp.where(stopped, best, jnp.where(searching, moved, state.parameters)),
+            baseline=mean_weight if self.baseline else state.baseline,
+            best_second_moment=jnp.where(improved, second_moment, state.best_second_moment),
+            best_parameters=best,
+            waiting=waiting,
+            stopped=stopped,
+        ), Info(
+            values,
+            arguments[1].sum(axis=-1),
+            second_moment,
+            gradient_norm=jnp.sqrt(jnp.vdot(gradient, gradient)),
+            step_size=step_size,
+        )

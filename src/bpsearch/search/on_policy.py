@@ -1,0 +1,54 @@
+"""On-policy evaluation: the search that never moves."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from bpsearch.estimators.base import Estimator
+from bpsearch.estimators.on_policy import monte_carlo
+from bpsearch.models.tabular import TabularModel
+from bpsearch.numerics import pytree
+from bpsearch.policies.base import Policy
+from bpsearch.search.base import Info, Search
+from bpsearch.search.valuation import ValuationState
+from bpsearch.trajectories import Trajectories
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class OnPolicyState:
+    """The state of on-policy evaluation: what its estimator's model has learned."""
+
+    valuation: ValuationState
+
+
+@dataclass(frozen=True)
+class OnPolicy(Search):
+    """Run the evaluation policy itself: Monte Carlo, or the advantage sum with a model.
+
+    Attributes:
+        estimator: `monte_carlo` by default.
+        model: for estimators with a control variate.
+    """
+
+    estimator: Estimator = monte_carlo
+    model: TabularModel | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.valuation  # checks that estimator and model belong together
+
+    def init(self, policy: Policy, discount: float = 1.0) -> OnPolicyState:
+        """Before the first batch."""
+        return OnPolicyState(self.valuation.init(policy, discount))
+
+    def behavior(self, state: OnPolicyState) -> Policy:
+        """Always the evaluation policy."""
+        return state.valuation.evaluation
+
+    def update(self, state: OnPolicyState, trajectories: Trajectories) -> tuple[OnPolicyState, Info]:
+        """Value the batch and let the model learn from it."""
+        valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
+        values = self.estimator.function(*arguments)
+        zero = jnp.zeros(())
+        info = Info(values, arguments[1].sum(axis=-1), jnp.mean(values**2), gradient_norm=zero, step_size=zero)
+        return OnPolicyState(valuation), info

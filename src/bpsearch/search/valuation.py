@@ -1,0 +1,165 @@
+"""How a search values its episodes: an estimator, and the model that it may use."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.checks import check_discount
+from bpsearch.errors import ModelRequiredError
+from bpsearch.estimators.base import Estimator, log_ratios
+from bpsearch.models.tabular import TabularModel, TabularModelState, Use
+from bpsearch.numerics import pytree, replace
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array, Trajectories
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class AffineTotals:
+    """Σ_n X_n over all episodes so far as a function of the model's tables, in which it is affine.
+
+    Σ X(q, v) = constant + ⟨by_q, q⟩ + ⟨by_v, v⟩: with it, all data are valued anew by every new model at a cost that
+    does not grow with the data.
+    """
+
+    episodes: Array
+    constant: Array
+    by_q: Array
+    by_v: Array
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class ValuationState:
+    """What is carried from batch to batch.
+
+    Attributes:
+        evaluation: π_e.
+        discount: γ.
+        batches: how many batches have been seen.
+        model: what the model knows; None without a model.
+        totals: the values of all data so far, kept only for a model that values them anew (`Use.UPDATE`).
+    """
+
+    evaluation: Policy
+    discount: Array
+    batches: Array
+    model: TabularModelState | None
+    totals: AffineTotals | None
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """An estimator with its model, applied to one batch after the other."""
+
+    estimator: Estimator
+    model: TabularModel | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.estimator, Estimator):
+            raise ModelRequiredError(
+                f"estimator must be an Estimator, got {self.estimator!r}; decorate a function with bps.estimator"
+            )
+        if self.estimator.needs_model != (self.model is not None):
+            what = "needs a model (q̂, v̂)" if self.estimator.needs_model else "uses no model"
+            got = "got none" if self.model is None else f"got {self.model}"
+            raise ModelRequiredError(f"{self.estimator.name} {what}, {got}")
+
+    def init(self, policy: Policy, discount: float) -> ValuationState:
+        """Before the first batch."""
+        model = None if self.model is None else self.model.init()
+        totals = None
+        if model is not None and self.revalues:
+            totals = AffineTotals(np.float64(0), np.float64(0), np.zeros_like(model.q), np.zeros_like(model.v))
+        return ValuationState(policy, np.float64(check_discount(discount)), np.int64(0), model, totals)
+
+    @property
+    def revalues(self) -> bool:
+        """Whether a new batch changes the values of the earlier ones."""
+        return self.model is not None and self.model.use == Use.UPDATE
+
+    @property
+    def warm_up(self) -> int:
+        """How many batches a fixed model learns from before the search may start."""
+        return self.model.batches if self.model is not None and self.model.use == Use.FIXED else 0
+
+    def absorb(self, state: ValuationState, trajectories: Trajectories) -> tuple[ValuationState, tuple[Array, ...]]:
+        """Take in a batch; return the new state and the arguments with which the estimator values the batch.
+
+        A predictable or fixed model values the batch as it was *before* the batch, an updated one as it is after.
+        """
+        learned = self._learn(state, trajectories)
+        used = learned if self.revalues else state.model
+        arguments = self._arguments(state, used, trajectories)
+        return replace(
+            state,
+            batches=state.batches + 1,
+            model=learned,
+            totals=self._add_to_totals(state, trajectories),
+        ), arguments
+
+    def values(self, state: ValuationState, trajectories: Trajectories) -> Array:
+        """The values of a batch under the model as it is in `state`."""
+        return self.estimator.function(*self._arguments(state, state.model, trajectories))
+
+    def running_value(self, state: ValuationState) -> Array:
+        """The mean over all episodes so far, all valued by the present model (`Use.UPDATE` only)."""
+        assert state.totals is not None
+        assert state.model is not None
+        by_model = jnp.vdot(state.totals.by_q, state.model.q) + jnp.vdot(state.totals.by_v, state.model.v)
+        return (state.totals.constant + by_model) / state.totals.episodes
+
+    def _learn(self, state: ValuationState, trajectories: Trajectories) -> TabularModelState | None:
+        if self.model is None:
+            return None
+        model, before, seen = self.model, state.model, state.batches
+
+        def count_and_fit(before: TabularModelState) -> TabularModelState:
+            return model.fit(model.count(before, trajectories), state.evaluation, state.discount)  # type: ignore[arg-type]
+
+        def count(before: TabularModelState) -> TabularModelState:
+            return model.count(before, trajectories)
+
+        def keep(before: TabularModelState) -> TabularModelState:
+            return before
+
+        before = jax.tree_util.tree_map(jnp.asarray, before)
+        if self.warm_up:
+            phase = jnp.clip(seen - (self.warm_up - 2), 0, 2)
+            learned: TabularModelState = jax.lax.switch(phase, [count, count_and_fit, keep], before)
+            return learned
+        assert before is not None
+        return count_and_fit(before)
+
+    def _arguments(
+        self, state: ValuationState, model_state: TabularModelState | None, trajectories: Trajectories
+    ) -> tuple[Array, ...]:
+        data = (
+            trajectories.rewards,
+            log_ratios(state.evaluation, trajectories),
+            trajectories.mask,
+            state.discount,
+        )
+        if self.model is None or model_state is None:
+            return data
+        return (*data, *self.model.on_trajectories(model_state, trajectories))
+
+    def _add_to_totals(self, state: ValuationState, trajectories: Trajectories) -> AffineTotals | None:
+        totals, model = state.totals, self.model
+        if totals is None or model is None or state.model is None:
+            return None
+
+        def total(tables: tuple[Array, Array]) -> Array:
+            with_tables = replace(state.model, q=tables[0], v=tables[1])
+            return self.estimator.function(*self._arguments(state, with_tables, trajectories)).sum()
+
+        zero = (jnp.zeros_like(totals.by_q), jnp.zeros_like(totals.by_v))
+        constant, (by_q, by_v) = jax.value_and_grad(total)(zero)
+        return AffineTotals(
+            totals.episodes + len(trajectories),
+            totals.constant + constant,
+            totals.by_q + by_q,
+            totals.by_v + by_v,
+        )
