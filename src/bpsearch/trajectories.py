@@ -114,7 +114,8 @@ def _check_prefix(mask: Array) -> None:
     for bad, what in ((~mask[:, :1], "has no step"), (resumed, "resumes after its end")):
         if bad.any():
             raise InvalidTrajectoriesError(
-                f"each row of mask must be True for a prefix of at least one step: episode {np.argwhere(bad)[0][0]} {what}"
+                f"each row of mask must be True for a prefix of at least one step, but episode "
+                f"{np.argwhere(bad)[0][0]} {what}"
             )
 
 

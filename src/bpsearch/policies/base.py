@@ -1,7 +1,7 @@
 """The policy interface, and what every policy written in JAX shares."""
 
 from abc import ABC, abstractmethod
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import jax
@@ -14,12 +14,15 @@ from bpsearch.trajectories import Array
 class Policy(ABC):
     """A stochastic policy π_θ whose log-probabilities are differentiable in θ.
 
-    A policy is immutable and a JAX pytree. Its methods are pure JAX functions, so that whole searches compile; a
-    batch of observations has any number of leading axes.
+    A policy is immutable and a JAX pytree. Its methods are pure JAX functions, so that whole searches compile, unless
+    `traceable` is False: then they work on NumPy arrays outside of `jit`. A batch of observations has any number of
+    leading axes.
 
     Subclasses give `parameters`, `with_parameters`, `sample` and `log_prob`; the flat view of the parameters and
     the score are derived.
     """
+
+    traceable: ClassVar[bool] = True
 
     @property
     @abstractmethod

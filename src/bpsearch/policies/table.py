@@ -111,9 +111,9 @@ class SoftmaxTable(Policy):
             if missing.any():
                 state, action = np.argwhere(missing)[0]
                 raise SupportError(
-                    f"the behavior policy gives probability 0 to action {action} in state {state}, which the evaluation "
-                    f"policy takes with probability {evaluation.probabilities[state, action]:.6g}: no importance weight "
-                    f"can make up for episodes that never happen"
+                    f"the behavior policy gives probability 0 to action {action} in state {state}, which the "
+                    f"evaluation policy takes with probability {evaluation.probabilities[state, action]:.6g}: no "
+                    f"importance weight can make up for episodes that never happen"
                 )
 
     def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -73,13 +72,16 @@ class Search(ABC):
             WeightOverflowError: a value or its square does not fit a 64-bit float.
             OnPolicyError: the estimator is on-policy and the episodes are not.
         """
-        ratios, state, info = to_numpy(_jitted_update(self, state, trajectories))
+        update = _jitted_update if state.valuation.evaluation.traceable else _update
+        ratios, state, info = to_numpy(update(self, state, trajectories))
         check_on_policy(self.estimator, ratios)
         check_values(f"the {self.estimator.name} value", info.values, ratios)
         check_values(f"the squared {self.estimator.name} value", info.values**2, ratios)
         return state, info
 
 
-@partial(jax.jit, static_argnums=0)
-def _jitted_update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Array, Any, Info]:
+def _update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Array, Any, Info]:
     return (log_ratios(state.valuation.evaluation, trajectories), *search.update(state, trajectories))
+
+
+_jitted_update = jax.jit(_update, static_argnums=0)
