@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
+from bpsearch.numerics import at_the_edge, in_64_bit
 from bpsearch.trajectories import Array
 
 
@@ -63,13 +64,15 @@ class Policy(ABC):
         """
 
     @property
+    @in_64_bit
     def flat(self) -> Array:
         """θ as a vector."""
-        return ravel_pytree(self.parameters)[0]
+        return at_the_edge(ravel_pytree(self.parameters)[0])
 
+    @in_64_bit
     def with_flat(self, vector: Array) -> Self:
         """The same policy with the parameters of `vector`, in the order of `flat`."""
-        return self.with_parameters(ravel_pytree(self.parameters)[1](vector))
+        return self.with_parameters(at_the_edge(ravel_pytree(self.parameters)[1](vector)))
 
     def score(self, observations: Array, actions: Array, weights: Array) -> Array:
         """The score Σ_nt c_nt ∇θ log π_θ(a_nt|s_nt), as a vector in the order of `flat`.
