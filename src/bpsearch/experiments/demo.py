@@ -17,7 +17,7 @@ from bpsearch.trajectories import Array
 from bpsearch.trials import Trials
 
 BATCH = 100
-SEARCHES: dict[str, Search] = {"Monte Carlo": OnPolicy(), "behavior policy search": BPG(normalized(0.05))}
+SEARCHES: dict[str, Search] = {"Monte Carlo": OnPolicy(), "BPG": BPG(normalized(0.05))}
 _COLORS = dict(zip(SEARCHES, (COLORS["vermilion"], COLORS["blue"]), strict=True))
 
 
@@ -40,8 +40,8 @@ class Demo:
         return {name: float(errors[:, -1].mean()) for name, errors in self.squared_errors.items()}
 
 
-def run_demo(episodes: int = 10_000, repetitions: int = 40, seed: int = 0) -> Demo:
-    """Evaluate the paper's π_1 on the 4x4 gridworld once with each method, then many times for the mean squared error."""
+def run_demo(episodes: int = 10_000, repetitions: int = 100, seed: int = 0) -> Demo:
+    """Evaluate the paper's π_1 on the 4x4 gridworld once with each method, then many times for the squared errors."""
     env, policy = gridworld(), load_policy("gridworld-early")
     truth = oracle.value(env, policy)
     estimates = {
