@@ -12,7 +12,7 @@ import bpsearch as bps
 from bpsearch.search import normalized
 from bpsearch.training import load_policy
 
-SHIFT = -10.0
+SHIFT = 20.0
 
 
 @bps.estimator

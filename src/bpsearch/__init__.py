@@ -1,6 +1,6 @@
 """bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search."""
 
-from bpsearch import envs, estimators, models, oracle
+from bpsearch import envs, estimators, models, oracle, search
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
@@ -33,4 +33,5 @@ __all__ = [
     "models",
     "oracle",
     "sample",
+    "search",
 ]

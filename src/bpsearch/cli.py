@@ -44,7 +44,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one policy with Monte Carlo and with behavior policy search, from the same number of episodes."""
-    use_all_cores()
+    prepare_jax()
     from bpsearch.experiments.demo import draw_demo, run_demo
 
     result = run_demo(episodes=episodes, seed=seed)
@@ -64,15 +64,14 @@ def demo(
         }
         print_json({"truth": result.truth, "methods": rows, "figure": str(path)})
         return
-    table = Table(title="One policy of the 4x4 gridworld, evaluated by two methods", box=box.SIMPLE_HEAD)
-    for column in ("method", "episodes", "value", "95% interval", "truth", "saved", "MSE ratio"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+    table = Table(title=f"One policy of the 4x4 gridworld, two methods, {episodes} episodes each", box=box.SIMPLE_HEAD)
+    for column in ("method", "value", "95% interval", "truth", "saved", "MSE ratio"):
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     for name, estimate in result.estimates.items():
         low, high = estimate.interval() or (float("nan"), float("nan"))
         saved = max(round(((estimate.savings or 1.0) - 1.0) * estimate.episodes), 0)
         table.add_row(
             name,
-            f"{estimate.episodes}",
             f"{estimate.value:.3f}",
             f"[{low:.2f}, {high:.2f}]".replace("[", r"\["),
             f"{result.truth:.3f}",
@@ -83,8 +82,9 @@ def demo(
     console.print(table)
     repetitions = len(next(iter(result.squared_errors.values())))
     console.print(
-        "BPG: behavior policy gradient. Truth: exact. Saved: how many more episodes Monte Carlo would need for\n"
-        f"the same standard error. MSE ratio: to Monte Carlo's, over {repetitions} repeated evaluations.\n"
+        "BPG: behavior policy gradient. Truth: exact. Saved: how many more episodes\n"
+        "Monte Carlo would need for the same standard error. MSE ratio: mean squared error\n"
+        f"over {repetitions} repeated evaluations, relative to Monte Carlo's.\n"
         f"Figure: {path}",
         soft_wrap=True,
     )
@@ -101,13 +101,23 @@ def train(
     typer.echo(f"wrote {train_policy(name, out)}")
 
 
-def use_all_cores() -> None:
-    """One JAX device per core: XLA by itself runs such programs on a single core. Before anything touches JAX."""
+def prepare_jax() -> None:
+    """Let JAX use all cores and remember what it compiled. Before anything touches its devices.
+
+    XLA by itself runs such programs on a single core: one device per core lets trials run side by side.
+    """
     import os
 
     import jax
 
-    jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))  # type: ignore[no-untyped-call]
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bpsearch" / "compiled"
+    settings = {
+        "jax_num_cpu_devices": len(os.sched_getaffinity(0)),
+        "jax_compilation_cache_dir": str(cache),
+        "jax_persistent_cache_min_compile_time_secs": 0.5,
+    }
+    for name, value in settings.items():
+        jax.config.update(name, value)  # type: ignore[no-untyped-call]
 
 
 def print_json(value: Any) -> None:
