@@ -4,7 +4,7 @@ from bpsearch import envs, estimators, models
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimators import Estimator, estimator
-from bpsearch.policies import Policy, SoftmaxTable
+from bpsearch.policies import CategoricalMLP, GaussianMLP, Policy, SoftmaxTable, load_policy
 from bpsearch.sampling import sample
 from bpsearch.search import BPG, OnPolicy, Search, StepSize
 from bpsearch.trajectories import Trajectories
@@ -13,7 +13,9 @@ _register()
 
 __all__ = [
     "BPG",
+    "CategoricalMLP",
     "Estimator",
+    "GaussianMLP",
     "OnPolicy",
     "Policy",
     "Search",
@@ -24,6 +26,7 @@ __all__ = [
     "envs",
     "estimator",
     "estimators",
+    "load_policy",
     "models",
     "sample",
 ]
