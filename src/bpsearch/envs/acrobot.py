@@ -11,6 +11,7 @@ import numpy as np
 from bpsearch.checks import check_discount, check_integer
 from bpsearch.envs.base import CompiledEnv, Drawable
 from bpsearch.envs.drawing import Canvas
+from bpsearch.envs.trigonometry import sin_cos
 from bpsearch.numerics import pytree
 from bpsearch.trajectories import Array
 
@@ -91,14 +92,13 @@ class Acrobot(CompiledEnv, Drawable):
 
     def observe(self, state: AcrobotState) -> Array:
         """[sin θ_1, cos θ_1, ω_1, sin θ_2, cos θ_2, ω_2]."""
-        angles = [jnp.clip(f(angle), -1.0, 1.0) for angle in (state[0], state[2]) for f in (jnp.sin, jnp.cos)]
-        return jnp.stack([*angles[:2], state.omega_1, *angles[2:], state.omega_2], axis=-1)
+        first, second = ([jnp.clip(v, -1.0, 1.0) for v in sin_cos(a)] for a in (state.theta_1, state.theta_2))
+        return jnp.stack([*first, state.omega_1, *second, state.omega_2], axis=-1)
 
     def step(self, key: Array, state: AcrobotState, action: Array) -> tuple[AcrobotState, Array, Array]:
         """Apply the clipped torque for 0.02 s."""
         torque = jnp.clip(jnp.asarray(action, self.dtype)[0], -MAX_TORQUE, MAX_TORQUE)
-        for _ in range(STEPS_PER_ACTION):
-            state = advance(state, torque, TIME_STEP)
+        state = jax.lax.fori_loop(0, STEPS_PER_ACTION, lambda _, state: advance(state, torque, TIME_STEP), state)
         x, y = tip(state)
         return state, -jnp.sqrt(x**2 + (y - 2.0 * LENGTH) ** 2), jnp.zeros((), bool)
 
@@ -122,8 +122,8 @@ def acrobot(horizon: int = 50, discount: float = 1.0, dtype: Any = np.float32) -
 
 def tip(state: AcrobotState) -> tuple[Array, Array]:
     """Where the second link ends, the first joint being the origin and the second axis pointing up."""
-    x = LENGTH * (jnp.sin(state.theta_1) + jnp.sin(state.theta_2))
-    return x, -LENGTH * (jnp.cos(state.theta_1) + jnp.cos(state.theta_2))
+    (sin_1, cos_1), (sin_2, cos_2) = sin_cos(state.theta_1), sin_cos(state.theta_2)
+    return LENGTH * (sin_1 + sin_2), -LENGTH * (cos_1 + cos_2)
 
 
 def advance(state: AcrobotState, torque: Array, time_step: float) -> AcrobotState:
@@ -145,8 +145,7 @@ def advance(state: AcrobotState, torque: Array, time_step: float) -> AcrobotStat
 
 def derivative(state: AcrobotState, torque: Array) -> AcrobotState:
     """The rates of change (ω_1, ω̇_1, ω_2, ω̇_2), the solution of the two equations of motion."""
-    sin_1, cos_1 = jnp.sin(state.theta_1), jnp.cos(state.theta_1)
-    sin_2, cos_2 = jnp.sin(state.theta_2), jnp.cos(state.theta_2)
+    (sin_1, cos_1), (sin_2, cos_2) = sin_cos(state.theta_1), sin_cos(state.theta_2)
     coupling_sin = _COUPLING * (sin_1 * cos_2 - cos_1 * sin_2)
     coupling_cos = _COUPLING * (cos_1 * cos_2 + sin_1 * sin_2)
     on_first = -torque - coupling_sin * state.omega_2**2 - _GRAVITY_1 * sin_1

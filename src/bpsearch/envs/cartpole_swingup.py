@@ -11,6 +11,7 @@ import numpy as np
 from bpsearch.checks import check_discount, check_integer, check_real
 from bpsearch.envs.base import CompiledEnv, Drawable
 from bpsearch.envs.drawing import Canvas
+from bpsearch.envs.trigonometry import sin_cos
 from bpsearch.numerics import pytree
 from bpsearch.trajectories import Array
 
@@ -91,7 +92,7 @@ class CartPoleSwingUp(CompiledEnv, Drawable):
         force = jnp.clip(jnp.asarray(action, self.dtype)[0], -MAX_FORCE, MAX_FORCE)
         state = advance(state, force, TIME_STEP)
         outside = jnp.abs(state.x) > MAX_POSITION
-        return state, jnp.where(outside, self.out_of_bounds_reward, jnp.cos(state.theta)), outside
+        return state, jnp.where(outside, self.out_of_bounds_reward, sin_cos(state.theta)[1]), outside
 
     def draw(self, state: CartPoleState) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """The rail, the cart and the pole."""
@@ -125,7 +126,7 @@ def advance(state: CartPoleState, force: Array, time_step: float) -> CartPoleSta
 def accelerations(state: CartPoleState, force: Array) -> tuple[Array, Array]:
     """(ẍ, θ̈), the solution of the two equations of motion."""
     coupling = POLE_MASS * CENTER
-    sin, cos = jnp.sin(state.theta), jnp.cos(state.theta)
+    sin, cos = sin_cos(state.theta)
     push = force - coupling * sin * state.theta_dot**2
     torque = coupling * GRAVITY * sin
     determinant = (CART_MASS + POLE_MASS) * PIVOT_INERTIA - (coupling * cos) ** 2
