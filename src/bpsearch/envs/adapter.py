@@ -89,7 +89,10 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Any]):
 
         A seed s gives the sub-environments s, s + 1, …; a sequence gives each its own.
         """
-        seeds = [None if seed is None else seed + i for i in range(self.num_envs)] if _is_scalar(seed) else list(seed)  # type: ignore[operator, arg-type]
+        if seed is None:
+            seeds: list[int | None] = [None] * self.num_envs
+        else:
+            seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
         if len(seeds) != self.num_envs:
             raise InvalidArgumentError(f"seed must be one number or {self.num_envs} of them, got {len(seeds)}")
         mask = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, bool)))
@@ -202,7 +205,3 @@ def _picture(env: CompiledEnv, state: Any) -> Any:
         raise gymnasium.error.ResetNeeded("call reset before render")
     assert isinstance(env, Drawable)
     return env.draw(state)
-
-
-def _is_scalar(seed: Any) -> bool:
-    return seed is None or isinstance(seed, int | np.integer)
