@@ -58,7 +58,7 @@ class NumPyBPG:
     def iterate(self):
         """Sample, log-ratios, Theorem 1, gradient, step."""
         observations, actions, rewards, log_probs, mask = self.sample()
-        # Step by step rather than over all steps at once: one step's arrays stay in cache, which is twice as fast.
+        # Step by step rather than over all steps at once: one step's arrays stay in cache, which is faster.
         evaluated = np.empty(mask.shape, REAL)
         for t in range(self.horizon):
             evaluated[t] = log_density(self.evaluation, forward(self.evaluation, observations[t])[0], actions[t])

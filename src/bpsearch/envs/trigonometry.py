@@ -14,9 +14,8 @@ _COS = (2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2)
 def sin_cos(angle: Array) -> tuple[Array, Array]:
     """(sin, cos) of `angle`; 32-bit angles up to some thousands are served to 1e-7.
 
-    On CPUs, XLA calls the C library for each 32-bit sine and cosine, one number at a time, and most of a simulation's
-    time went there. Here the angle is reduced to its quadrant and two polynomials are evaluated, which takes an
-    order of magnitude less. Other types take the library's functions.
+    With XLA's own sine and cosine a batch of acrobot episodes took four times as long on a CPU. Here the angle is
+    reduced to its quadrant and two polynomials are evaluated. Other types take XLA's functions.
     """
     if angle.dtype != jnp.float32:
         return jnp.sin(angle), jnp.cos(angle)

@@ -26,8 +26,8 @@ Adapt = Literal["all", "last"]
 class MLP(Policy):
     """A policy whose distribution is the output of a network h_k = tanh(W_k h_{k−1} + b_k) with a linear last layer.
 
-    The network computes in the type of its parameters whatever JAX's setting is: 32 bit by default, because the
-    score of a batch costs twice as much in 64 bit and its rounding is far below its sampling error.
+    The network computes in the type of its parameters whatever JAX's setting is: 32 bit by default, whose
+    rounding is far below the sampling error of a batch's score.
 
     Attributes:
         weights: W_k of each layer, (outputs, inputs).
