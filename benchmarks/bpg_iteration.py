@@ -20,12 +20,11 @@ EPISODES, TRIALS, ITERATIONS, STEP_SIZE = 100, 100, 50, 1e-5
 
 def tables():
     import bpsearch as bps
-    from bpsearch.training import load_policy
 
     mdp = bps.envs.gridworld()
     successors = mdp.transitions.argmax(axis=-1)
     rewards = np.take_along_axis(mdp.rewards, successors[..., None], axis=-1)[..., 0]
-    return successors, rewards, mdp.terminal, mdp.horizon, np.array(load_policy("gridworld-early").logits)
+    return successors, rewards, mdp.terminal, mdp.horizon, np.array(bps.shipped_policy("gridworld-early").logits)
 
 
 def log_softmax(logits):
@@ -98,10 +97,9 @@ def serve(devices):
 
     jax.config.update("jax_num_cpu_devices", devices)
     import bpsearch as bps
-    from bpsearch.training import load_policy
     from bpsearch.trials import Trials
 
-    mdp, policy = bps.envs.gridworld(), load_policy("gridworld-early")
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     trials = Trials(bps.BPG(STEP_SIZE), iterations=ITERATIONS, batch_size=EPISODES)
     trials.run(mdp, policy, TRIALS)
     for _ in sys.stdin:

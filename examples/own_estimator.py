@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 import bpsearch as bps
 from bpsearch.search import normalized
-from bpsearch.training import load_policy
 
 SHIFT = 20.0
 
@@ -24,7 +23,7 @@ def shifted_importance_sampling(rewards, log_ratios, mask, discount):
 
 
 def main():
-    env, policy = bps.envs.gridworld(), load_policy("gridworld-early")
+    env, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     study = bps.Study(policy, bps.BPG(normalized(0.05), estimator=shifted_importance_sampling))
     print("estimate:", study.run(env, episodes=5000, batch_size=100))
     print("truth:   ", bps.oracle.value(env, policy))

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.training import load_policy, reinforce
-from bpsearch.training.shipped import RECIPES
+from bpsearch.training import RECIPES, reinforce
 from bpsearch.trials import Trials
 
 
@@ -14,7 +13,7 @@ from bpsearch.trials import Trials
 )
 def test_bpg_reaches_what_is_achievable_in_its_class(name, step_size, least_share):
     """Algorithm 1 with k = 100 for 1000 iterations: share of the achievable variance reduction, worst of 4 trials."""
-    mdp, policy = bps.envs.gridworld(), load_policy(name)
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy(name)
     monte_carlo = bps.oracle.variance(mdp, policy, None, "mc")
     _, lowest = bps.oracle.optimum(mdp, policy)
     states, _ = Trials(bps.BPG(step_size), iterations=1000, batch_size=100, group=4).run(mdp, policy, 4)
@@ -36,13 +35,13 @@ def test_reinforce_improves_and_is_reproducible():
 
 def test_the_shipped_policies_are_what_their_recipes_make():
     trained = RECIPES["gridworld-early"].train()
-    np.testing.assert_allclose(trained.logits, load_policy("gridworld-early").logits, atol=1e-9)
+    np.testing.assert_allclose(trained.logits, bps.shipped_policy("gridworld-early").logits, atol=1e-9)
 
 
 def test_the_two_evaluation_policies_show_what_the_paper_describes():
     """π_1 is improved but far from converged and its returns spread far wider than those of the converged π_2."""
     mdp = bps.envs.gridworld()
-    early, converged = load_policy("gridworld-early"), load_policy("gridworld-converged")
+    early, converged = bps.shipped_policy("gridworld-early"), bps.shipped_policy("gridworld-converged")
     assert -72.4 < bps.oracle.value(mdp, early) < bps.oracle.value(mdp, converged)
     spread = [np.sqrt(bps.oracle.variance(mdp, p, None, "mc")) for p in (early, converged)]
     assert spread[0] > 4 * spread[1]

@@ -9,10 +9,9 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import advantage_sum, doubly_robust, per_decision
 from bpsearch.models import TabularModel
 from bpsearch.search import constant, decaying, normalized
-from bpsearch.training import load_policy
 
 MDP = bps.envs.gridworld()
-POLICY = load_policy("gridworld-early")
+POLICY = bps.shipped_policy("gridworld-early")
 
 
 def all_searches():

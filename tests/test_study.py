@@ -9,11 +9,10 @@ from bpsearch.estimators import advantage_sum
 from bpsearch.intervals import martingale_error
 from bpsearch.models import TabularModel
 from bpsearch.search import normalized
-from bpsearch.training import load_policy
 from bpsearch.trials import Trials
 
 MDP = bps.envs.gridworld()
-POLICY = load_policy("gridworld-early")
+POLICY = bps.shipped_policy("gridworld-early")
 
 
 def test_run_equals_ask_and_tell():

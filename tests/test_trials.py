@@ -6,18 +6,16 @@ import sys
 import numpy as np
 
 import bpsearch as bps
-from bpsearch.training import load_policy
 from bpsearch.trials import Trials
 
 PROGRAM = """
 import sys, jax, numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import bpsearch as bps
-from bpsearch.training import load_policy
 from bpsearch.trials import Trials
 assert len(jax.devices()) == int(sys.argv[1])
 trials = Trials(bps.BPG(1e-5), iterations=20, batch_size=50, seed=3, group=3)
-states, means = trials.run(bps.envs.gridworld(), load_policy("gridworld-early"), 7)
+states, means = trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 7)
 np.savez(sys.argv[2], parameters=states.parameters, means=means)
 """
 
@@ -33,7 +31,7 @@ def test_the_same_numbers_on_one_and_on_two_devices(tmp_path):
 
 
 def test_a_trial_depends_on_its_index_only():
-    mdp, policy = bps.envs.gridworld(), load_policy("gridworld-early")
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     trials = Trials(bps.BPG(1e-5), iterations=5, batch_size=20, seed=3, group=3)
     _, all_means = trials.run(mdp, policy, 7)
     later = dict(
@@ -48,7 +46,7 @@ def test_a_trial_depends_on_its_index_only():
 
 def test_a_trial_is_the_search_step_by_step():
     """The compiled trial gives what `behavior`, `sample` and `step` give one by one, on average over trials."""
-    mdp, policy = bps.envs.gridworld(), load_policy("gridworld-early")
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     search = bps.BPG(1e-5)
     _, means = Trials(search, iterations=3, batch_size=100, seed=1).run(mdp, policy, 100)
     exact = bps.oracle.value(mdp, policy)

@@ -1,12 +1,12 @@
 """bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search."""
 
-from bpsearch import envs, estimators, models, oracle, search
+from bpsearch import envs, estimators, models, oracle, search, training
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import Estimator, estimator
 from bpsearch.evaluate import evaluate
-from bpsearch.policies import Policy, SoftmaxTable
+from bpsearch.policies import CategoricalMLP, GaussianMLP, Policy, SoftmaxTable, load_policy, shipped_policy
 from bpsearch.sampling import sample
 from bpsearch.search import BPG, OnPolicy, Search, StepSize
 from bpsearch.study import Study
@@ -16,8 +16,10 @@ _register()
 
 __all__ = [
     "BPG",
+    "CategoricalMLP",
     "Estimate",
     "Estimator",
+    "GaussianMLP",
     "OnPolicy",
     "Policy",
     "Search",
@@ -30,8 +32,11 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "load_policy",
     "models",
     "oracle",
     "sample",
     "search",
+    "shipped_policy",
+    "training",
 ]

@@ -92,10 +92,13 @@ def demo(
 
 @app.command(epilog="Example: bpsearch train gridworld-early --out policies")
 def train(
-    name: Annotated[str, typer.Argument(help="gridworld-early, gridworld-converged or stochastic-gridworld.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="gridworld-early, gridworld-converged, stochastic-gridworld, cartpole-swingup, acrobot."),
+    ],
     out: Out = Path("policies"),
 ) -> None:
-    """Train one of the evaluation policies that are shipped with the package anew, by REINFORCE."""
+    """Train one of the evaluation policies that come with the package anew, by REINFORCE or TRPO."""
     from bpsearch.training import train_policy
 
     typer.echo(f"wrote {train_policy(name, out)}")

@@ -39,3 +39,7 @@ class ModelRequiredError(BPSearchError, ValueError):
 
 class DeterministicPolicyError(BPSearchError, ValueError):
     """A method that needs action probabilities was asked to evaluate a policy without action noise."""
+
+
+class PolicyFileError(BPSearchError, ValueError):
+    """A policy file is missing, damaged, or was not written by bpsearch."""

@@ -1,14 +1,21 @@
-"""Environments: tabular MDPs and the paper's gridworlds, compiled and through Gymnasium."""
+"""Environments: tabular MDPs, the paper's gridworlds and simulations, compiled and through Gymnasium."""
 
-from bpsearch.envs.adapter import GymnasiumEnv
+from bpsearch.envs.acrobot import Acrobot, acrobot
+from bpsearch.envs.adapter import GymnasiumEnv, GymnasiumVectorEnv
 from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.cartpole_swingup import CartPoleSwingUp, cartpole_swingup
 from bpsearch.envs.gridworlds import gridworld, rare_event_gridworld, stochastic_gridworld
 from bpsearch.envs.tabular import TabularMDP
 
 __all__ = [
+    "Acrobot",
+    "CartPoleSwingUp",
     "CompiledEnv",
     "GymnasiumEnv",
+    "GymnasiumVectorEnv",
     "TabularMDP",
+    "acrobot",
+    "cartpole_swingup",
     "gridworld",
     "rare_event_gridworld",
     "stochastic_gridworld",

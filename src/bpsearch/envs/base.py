@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from bpsearch.trajectories import Array
 
@@ -43,3 +44,11 @@ class CompiledEnv(ABC):
     @abstractmethod
     def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
         """Take one step; return the next state, the reward and whether the episode has ended."""
+
+
+class Drawable(ABC):
+    """A compiled environment whose states can be shown as pictures."""
+
+    @abstractmethod
+    def draw(self, state: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """(height, width, 3), an RGB picture of one state."""

@@ -1,16 +1,26 @@
-"""Gymnasium ids of the environments: known after `import bpsearch`, or as `gymnasium.make("bpsearch:<id>")`."""
+"""Gymnasium ids of the environments.
 
+Importing bpsearch registers them. A program that does not import it writes the module before the id, as Gymnasium's
+`make` and `make_vec` allow: "bpsearch:bpsearch/CartPoleSwingUp-v0".
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 
 from bpsearch.envs import gridworlds
-from bpsearch.envs.adapter import GymnasiumEnv
+from bpsearch.envs.acrobot import acrobot
+from bpsearch.envs.adapter import GymnasiumEnv, GymnasiumVectorEnv
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.cartpole_swingup import cartpole_swingup
 
-FACTORIES = {
+FACTORIES: dict[str, Callable[..., CompiledEnv]] = {
     "bpsearch/Gridworld-v0": gridworlds.gridworld,
     "bpsearch/StochasticGridworld-v0": gridworlds.stochastic_gridworld,
     "bpsearch/RareEventGridworld-v0": gridworlds.rare_event_gridworld,
+    "bpsearch/CartPoleSwingUp-v0": cartpole_swingup,
+    "bpsearch/Acrobot-v0": acrobot,
 }
 
 
@@ -18,9 +28,19 @@ def register() -> None:
     """Register every id that is not registered yet."""
     for env_id in FACTORIES:
         if env_id not in gymnasium.registry:
-            gymnasium.register(env_id, entry_point="bpsearch.envs.registration:make", kwargs={"env_id": env_id})
+            gymnasium.register(
+                env_id,
+                entry_point="bpsearch.envs.registration:make",
+                vector_entry_point="bpsearch.envs.registration:make_vector",
+                kwargs={"env_id": env_id},
+            )
 
 
-def make(env_id: str, **_: Any) -> GymnasiumEnv:
-    """The Gymnasium environment of a registered id."""
-    return GymnasiumEnv(FACTORIES[env_id]())
+def make(env_id: str, render_mode: str | None = None, **settings: Any) -> GymnasiumEnv:
+    """The Gymnasium environment of a registered id; `settings` are those of its factory."""
+    return GymnasiumEnv(FACTORIES[env_id](**settings), render_mode)
+
+
+def make_vector(env_id: str, num_envs: int = 1, render_mode: str | None = None, **settings: Any) -> GymnasiumVectorEnv:
+    """The Gymnasium vector environment of a registered id; `settings` are those of its factory."""
+    return GymnasiumVectorEnv(FACTORIES[env_id](**settings), num_envs, render_mode)

@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
 from bpsearch.numerics import at_the_edge, in_64_bit
@@ -107,11 +108,15 @@ def check_values(name: str, values: Array, log_ratios: Array) -> None:
     )
 
 
-def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = 1e-6) -> None:
-    """Refuse off-policy episodes for an estimator that is unbiased only on-policy."""
+def check_on_policy(estimator: Estimator, log_ratios: Array, rounding: DTypeLike = np.float64) -> None:
+    """Refuse off-policy episodes for an estimator that is unbiased only on-policy.
+
+    A policy that computes in the type `rounding` gives the same log-probability twice only up to its rounding, which
+    the square root of the type's precision leaves room for.
+    """
     if not estimator.on_policy:
         return
-    off = np.abs(np.asarray(log_ratios)) > tolerance
+    off = np.abs(np.asarray(log_ratios)) > max(1e-6, np.sqrt(np.finfo(rounding).eps))
     if off.any():
         episode, step = np.argwhere(off)[0]
         raise OnPolicyError(

@@ -8,11 +8,11 @@ import numpy as np
 from bpsearch import oracle
 from bpsearch.envs import TabularMDP, gridworld
 from bpsearch.estimate import Estimate
+from bpsearch.policies import shipped_policy
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.report.plots import COLORS, band, figure, mse_curve, save
 from bpsearch.search import BPG, OnPolicy, Search, normalized
 from bpsearch.study import Study
-from bpsearch.training import load_policy
 from bpsearch.trajectories import Array
 from bpsearch.trials import Trials
 
@@ -42,7 +42,7 @@ class Demo:
 
 def run_demo(episodes: int = 10_000, repetitions: int = 100, seed: int = 0) -> Demo:
     """Evaluate the paper's π_1 on the 4x4 gridworld once with each method, then many times for the squared errors."""
-    env, policy = gridworld(), load_policy("gridworld-early")
+    env, policy = gridworld(), shipped_policy("gridworld-early")
     truth = oracle.value(env, policy)
     estimates = {
         name: Study(policy, search, seed=seed).run(env, episodes=episodes, batch_size=BATCH)

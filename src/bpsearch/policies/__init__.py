@@ -1,6 +1,8 @@
 """Policies: immutable, with a flat vector of parameters; a behavior policy is one with other parameters."""
 
 from bpsearch.policies.base import Policy
+from bpsearch.policies.files import load_policy, shipped_policy
+from bpsearch.policies.mlp import CategoricalMLP, GaussianMLP
 from bpsearch.policies.table import SoftmaxTable
 
-__all__ = ["Policy", "SoftmaxTable"]
+__all__ = ["CategoricalMLP", "GaussianMLP", "Policy", "SoftmaxTable", "load_policy", "shipped_policy"]

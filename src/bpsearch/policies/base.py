@@ -78,7 +78,9 @@ class Policy(ABC):
         """The score Σ_nt c_nt ∇θ log π_θ(a_nt|s_nt), as a vector in the order of `flat`.
 
         The sum runs over time in a scan: one step's activations stay in cache, where a single
-        vector-Jacobian product over all steps would write them to memory and read them back.
+        vector-Jacobian product over all steps would write them to memory and read them back. The weights are brought
+        to the size of 1 for a network of 32 bit, whose range squared importance weights can leave, and the result
+        has their type.
 
         Args:
             observations: (N, T, ...).
@@ -95,5 +97,7 @@ class Policy(ABC):
         def accumulate(total: Array, step: tuple[Array, ...]) -> tuple[Array, None]:
             return total + jax.grad(weighted_log_prob)(flat, step), None
 
-        steps = tuple(jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (observations, actions, weights))
-        return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0]
+        largest = jnp.max(jnp.abs(weights))
+        scale = jnp.where(largest > 0.0, largest, 1.0)
+        steps = tuple(jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (observations, actions, weights / scale))
+        return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0] * scale

@@ -1,5 +1,8 @@
 """Sampling: the one `sample` function over the compiled sampler."""
 
+from typing import Any
+
+import gymnasium
 import jax
 import numpy as np
 
@@ -44,10 +47,22 @@ def sample(env: CompiledEnv, policy: Policy, episodes: int = 100, *, seed: int =
 
 
 def check_spaces(env: CompiledEnv, policy: Policy) -> None:
-    """Refuse a policy that does not speak of the environment's observations and actions."""
+    """Refuse a policy that does not speak of the environment's observations and actions.
+
+    Boxes must have the same shape and both hold real numbers; the policy's must have room for the environment's. Its
+    raw actions may lie beyond the environment's bounds, which clips them, and 32 and 64 bit go together.
+    """
     for what in ("observation", "action"):
         of_env, of_policy = getattr(env, f"{what}_space"), getattr(policy, f"{what}_space")
-        if of_env != of_policy:
+        if of_env != of_policy and not _has_room(of_policy, of_env):
             raise SpaceMismatchError(
                 f"the {what} spaces differ: the environment has {of_env}, the policy has {of_policy}"
             )
+
+
+def _has_room(outer: gymnasium.Space[Any], inner: gymnasium.Space[Any]) -> bool:
+    if not (isinstance(outer, gymnasium.spaces.Box) and isinstance(inner, gymnasium.spaces.Box)):
+        return False
+    real = all(np.issubdtype(space.dtype, np.floating) for space in (outer, inner))
+    same = outer.shape == inner.shape
+    return real and same and bool(np.all(outer.low <= inner.low) and np.all(outer.high >= inner.high))

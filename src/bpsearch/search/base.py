@@ -75,7 +75,7 @@ class Search(ABC):
         """
         update = _jitted_update if state.valuation.evaluation.traceable else _update
         ratios, state, info = to_numpy(update(self, state, trajectories))
-        check_on_policy(self.estimator, ratios)
+        check_on_policy(self.estimator, ratios, rounding=state.valuation.evaluation.flat.dtype)
         check_values(f"the {self.estimator.name} value", info.values, ratios)
         with np.errstate(over="ignore"):
             check_values(f"the squared {self.estimator.name} value", info.values**2, ratios)

@@ -127,7 +127,7 @@ class BPG(Search):
         if self.patience is not None:
             stopped = stopped | (waiting >= self.patience)
         step_size = jnp.where(searching & ~stopped, self.step_size.at(state.valuation.batches, second_moment), 0.0)
-        moved = state.parameters - step_size.astype(gradient.dtype) * gradient
+        moved = (state.parameters - step_size * gradient).astype(state.parameters.dtype)
         return BPGState(
             valuation=valuation,
             parameters=jnp.where(stopped, best, jnp.where(searching, moved, state.parameters)),
