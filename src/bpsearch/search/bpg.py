@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.checks import check_integer
-from bpsearch.errors import BiasedEstimatorError, DeterministicPolicyError, OnPolicyError
+from bpsearch.errors import BiasedEstimatorError, OnPolicyError
 from bpsearch.estimators.base import Estimator
 from bpsearch.estimators.importance import importance_sampling
 from bpsearch.estimators.score_weights import score_weights
@@ -86,11 +86,7 @@ class BPG(Search):
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
         """Before the first batch: θ_0 = θ_e."""
-        if policy.deterministic:
-            raise DeterministicPolicyError(
-                "the evaluation policy is deterministic: its actions add no variance that another behavior could "
-                "remove; evaluate it by Monte Carlo (method='mc', or OnPolicy())"
-            )
+        policy.check_searchable()
         parameters = to_numpy(policy.flat)
         return BPGState(
             valuation=self.valuation.init(policy, discount),
