@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, overload
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,6 +13,9 @@ from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowE
 from bpsearch.numerics import in_64_bit, is_traced
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
+
+# Log-probabilities of a 32-bit network, computed again in a batch of another shape, differ by this much at most.
+ON_POLICY_TOLERANCE = 1e-3
 
 _DATA = ("rewards", "log_ratios", "mask", "discount")
 _MODEL = ("q_hat", "v_hat")
@@ -82,6 +86,12 @@ def estimator(
 
 def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
+    if not evaluation.traceable:
+        mask = np.asarray(trajectories.mask)
+        observations = jax.tree_util.tree_map(lambda array: array[mask], trajectories.observations)
+        ratios = np.zeros(mask.shape)
+        ratios[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
+        return ratios
     log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
     return jnp.where(trajectories.mask, log_probs.astype(jnp.float64) - trajectories.log_probs, 0.0)
 
@@ -106,7 +116,7 @@ def check_values(name: str, values: Array, log_ratios: Array) -> None:
     )
 
 
-def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = 1e-6) -> None:
+def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = ON_POLICY_TOLERANCE) -> None:
     """Refuse off-policy episodes for an estimator that is unbiased only on-policy."""
     if not estimator.on_policy:
         return

@@ -1,0 +1,210 @@
+"""How actions are drawn from `torch.distributions` objects, by given numbers, and what their log-probabilities are.
+
+Log-probabilities are computed in 64 bit from the distribution's parameters, and from logits: torch's own
+`Categorical(probs=...)` clamps probabilities and gives an impossible action a finite log-probability.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    ComposeTransform,
+    Distribution,
+    Independent,
+    IndependentTransform,
+    Normal,
+    Transform,
+    TransformedDistribution,
+)
+
+from bpsearch.errors import SpaceMismatchError
+from bpsearch.policies.base import clipped
+from bpsearch.trajectories import Array
+
+Output = Distribution | Sequence[Distribution]  # what a policy module returns
+
+
+class Head(ABC):
+    """One kind of distribution over one kind of action space.
+
+    Attributes:
+        space: the action space.
+        uniforms: how many uniform numbers select an action.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.space = space
+        self.uniforms = int(np.prod(space.shape or (), dtype=int))
+
+    @abstractmethod
+    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+        """(N, ...), the actions that `uniforms`, (N, U) in [0, 1), select."""
+
+    @abstractmethod
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """(N,), log-probabilities in 64 bit."""
+
+    def executed(self, output: Output, actions: torch.Tensor) -> Array:
+        """What the environment is given for the actions as drawn."""
+        return clipped(self.space, actions.numpy())
+
+
+class CategoricalHead(Head):
+    """Discrete: a `Categorical`. MultiDiscrete: a sequence of them, or one with a row of logits per part."""
+
+    space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
+
+    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+        """Invert the cumulative distribution of each part."""
+        parts = []
+        for part, log_probs in enumerate(self._log_probs(output)):
+            cumulative = log_probs.exp().cumsum(-1)
+            # Divided by the total, every boundary past the last possible action is exactly 1, which no number reaches.
+            boundaries = cumulative[:, :-1] / cumulative[:, -1:]
+            parts.append((uniforms[:, part, None] >= boundaries).sum(-1))
+        return self._start + (parts[0] if self.space.shape == () else torch.stack(parts, dim=-1))
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over parts."""
+        indices = (actions - self._start).reshape(len(actions), -1)
+        parts = [
+            log_probs.gather(-1, indices[:, part, None])[:, 0] for part, log_probs in enumerate(self._log_probs(output))
+        ]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+    @property
+    def _start(self) -> torch.Tensor:
+        return torch.as_tensor(self.space.start, dtype=torch.int64)
+
+    def _log_probs(self, output: Output) -> Iterator[torch.Tensor]:
+        for part in output if isinstance(output, Sequence) else (output,):
+            assert isinstance(part, Categorical)
+            logits = part.logits.double().log_softmax(-1)
+            yield from (logits,) if logits.ndim == 2 else logits.unbind(1)
+
+
+class BernoulliHead(Head):
+    """MultiBinary: a `Bernoulli` per bit."""
+
+    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+        """A bit is set if its number is below its probability."""
+        logits = self._logits(output)
+        return (uniforms < logits.sigmoid()).to(torch.int8).reshape(len(logits), *(self.space.shape or ()))
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over bits."""
+        logits = self._logits(output)
+        signs = 2.0 * actions.reshape(logits.shape).double() - 1.0
+        return torch.nn.functional.logsigmoid(signs * logits).sum(-1)
+
+    def _logits(self, output: Output) -> torch.Tensor:
+        base = _without_independent(output)
+        assert isinstance(base, Bernoulli)
+        return base.logits.double().flatten(1)
+
+
+class GaussianHead(Head):
+    """Box: a `Normal` per component, plain, `Independent` or under transforms (`TanhTransform`, ...).
+
+    The action as drawn is the one *before* the transforms. They do not depend on the parameters, so their Jacobian
+    cancels from every importance weight and every score; and an action that a tanh has rounded to ±1, whose
+    log-probability cannot be recovered, does no harm.
+    """
+
+    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+        """Invert the cumulative distribution."""
+        loc, scale = self._parameters(output)
+        normal = torch.special.ndtri(uniforms.clamp_min(2.0**-54))  # 0 would give −inf
+        drawn: torch.Tensor = (loc + scale * normal).to(_gaussian(output).loc.dtype)
+        return drawn.reshape(len(loc), *(self.space.shape or ()))
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over components, of the action as drawn."""
+        loc, scale = self._parameters(output)
+        standard = (actions.reshape(loc.shape).double() - loc) / scale
+        return -(0.5 * standard**2 + scale.log()).sum(-1) - 0.5 * math.log(2.0 * math.pi) * loc.shape[-1]
+
+    def executed(self, output: Output, actions: torch.Tensor) -> Array:
+        """The transformed action, clipped to the box."""
+        if isinstance(output, TransformedDistribution):
+            for transform in output.transforms:
+                actions = transform(actions)
+        return clipped(self.space, actions.numpy())
+
+    def _parameters(self, output: Output) -> tuple[torch.Tensor, torch.Tensor]:
+        base = _gaussian(output)
+        return base.loc.double().flatten(1), base.scale.double().flatten(1)
+
+
+def head_of(output: Output, space: gymnasium.Space[Any]) -> Head:
+    """The head for what a module returned for two observations, computed with parameters that require gradients.
+
+    Raises:
+        SpaceMismatchError: the distribution does not fit the action space.
+    """
+    head, shape = _match(output, space)
+    expected = (2, *(space.shape or ()))
+    if head is None or int(np.prod(shape)) != int(np.prod(expected)) or shape[:1] != (2,):
+        raise SpaceMismatchError(
+            f"the module must return, for a batch of N observations, a torch.distributions Categorical (Discrete; "
+            f"MultiDiscrete: a sequence of them), Bernoulli (MultiBinary), or Normal, Independent Normal or a "
+            f"TransformedDistribution of one (Box), one per component of the action space {space}; got {output} for "
+            f"N = 2"
+        )
+    if isinstance(output, TransformedDistribution):
+        for tensor in _tensors_of(output.transforms):
+            if tensor.requires_grad:
+                raise SpaceMismatchError(
+                    "the transforms of a TransformedDistribution must not depend on the module's parameters; put the "
+                    "parameters into the base distribution"
+                )
+    return head
+
+
+def _match(output: Output, space: gymnasium.Space[Any]) -> tuple[Head | None, tuple[int, ...]]:
+    if isinstance(space, gymnasium.spaces.Discrete) and isinstance(output, Categorical):
+        counts = [output.logits.shape[-1]] == [space.n]
+        return CategoricalHead(space) if counts else None, tuple(output.batch_shape)
+    if isinstance(space, gymnasium.spaces.MultiDiscrete) and len(space.shape) == 1:
+        parts = output if isinstance(output, Sequence) else (output,)
+        if all(isinstance(part, Categorical) for part in parts):
+            logits = [x for part in parts for x in (part.logits,) if x.ndim == 2] or list(parts[0].logits.unbind(1))  # type: ignore[attr-defined]
+            fits = [x.shape[-1] for x in logits] == list(space.nvec)
+            return CategoricalHead(space) if fits else None, (len(logits[0]), len(logits))
+    if isinstance(output, Distribution):
+        base = _without_independent(output)
+        if isinstance(space, gymnasium.spaces.MultiBinary) and isinstance(base, Bernoulli):
+            return BernoulliHead(space), tuple(base.batch_shape)
+        if isinstance(space, gymnasium.spaces.Box) and isinstance(_gaussian(output), Normal):
+            return GaussianHead(space), tuple(_gaussian(output).batch_shape)
+    return None, ()
+
+
+def _without_independent(output: Output) -> Output:
+    while isinstance(output, Independent):
+        output = output.base_dist
+    return output
+
+
+def _gaussian(output: Output) -> Normal:
+    output = _without_independent(output)
+    if isinstance(output, TransformedDistribution):
+        output = _without_independent(output.base_dist)
+    return output  # type: ignore[return-value]
+
+
+def _tensors_of(transforms: Sequence[Transform]) -> Iterator[torch.Tensor]:
+    for transform in transforms:
+        if isinstance(transform, ComposeTransform):
+            yield from _tensors_of(transform.parts)
+        elif isinstance(transform, IndependentTransform):
+            yield from _tensors_of([transform.base_transform])
+        else:
+            yield from (value for value in vars(transform).values() if isinstance(value, torch.Tensor))
