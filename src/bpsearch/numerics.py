@@ -72,6 +72,11 @@ def to_numpy(tree: Any) -> Any:
     return jax.tree_util.tree_map(np.asarray, tree)
 
 
-def is_traced(*values: Any) -> bool:
-    """Whether any leaf of `values` is a JAX tracer, so that its numbers cannot be looked at."""
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(values))
+def at_the_edge(tree: R) -> R:
+    """`tree` as NumPy arrays, unless it is being traced: what a public function gives back.
+
+    A 64-bit JAX array that leaves `in_64_bit` would lose its digits in the user's next operation.
+    """
+    leaves = jax.tree_util.tree_leaves(tree)
+    traced: R = tree if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) else to_numpy(tree)
+    return traced

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
-from bpsearch.numerics import in_64_bit, is_traced
+from bpsearch.numerics import at_the_edge, in_64_bit
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
 
@@ -63,8 +63,7 @@ class Estimator:
     @in_64_bit
     def __call__(self, *args: Any, **kwargs: Any) -> Array:
         """The values, (N,), in 64 bit."""
-        values = self.function(*args, **kwargs)
-        return values if is_traced(values) else np.asarray(values)
+        return at_the_edge(self.function(*args, **kwargs))
 
 
 @overload

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from bpsearch.errors import BiasedEstimatorError
 from bpsearch.estimators.base import Estimator
-from bpsearch.numerics import in_64_bit
+from bpsearch.numerics import at_the_edge, in_64_bit
 from bpsearch.trajectories import Array
 
 
@@ -46,4 +46,4 @@ def score_weights(
         lambda ratios: estimator(rewards, ratios, mask, discount, *model), jnp.asarray(log_ratios)
     )
     (gradient_of_squares,) = pullback(2.0 * values)
-    return values, jnp.where(mask, (values**2)[:, None] - gradient_of_squares, 0.0)
+    return at_the_edge((values, jnp.where(mask, (values**2)[:, None] - gradient_of_squares, 0.0)))

@@ -10,7 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from bpsearch.errors import DeterministicPolicyError
-from bpsearch.numerics import to_numpy
+from bpsearch.numerics import at_the_edge, in_64_bit, to_numpy
 from bpsearch.trajectories import Array
 
 
@@ -62,6 +62,7 @@ class Policy(ABC):
         """How many uniform numbers select one action in `act`."""
         return 1
 
+    @in_64_bit
     def act(self, uniforms: Array, observations: Array) -> tuple[Array, Array, Array]:
         """Select one action per observation by given random numbers, outside of `jit`.
 
@@ -99,13 +100,15 @@ class Policy(ABC):
         """
 
     @property
+    @in_64_bit
     def flat(self) -> Array:
         """θ as a vector."""
-        return ravel_pytree(self.parameters)[0]
+        return at_the_edge(ravel_pytree(self.parameters)[0])
 
+    @in_64_bit
     def with_flat(self, vector: Array) -> Self:
         """The same policy with the parameters of `vector`, in the order of `flat`."""
-        return self.with_parameters(ravel_pytree(self.parameters)[1](vector))
+        return self.with_parameters(at_the_edge(ravel_pytree(self.parameters)[1](vector)))
 
     def score(self, observations: Array, actions: Array, weights: Array) -> Array:
         """The score Σ_nt c_nt ∇θ log π_θ(a_nt|s_nt), as a vector in the order of `flat`.

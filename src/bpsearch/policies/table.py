@@ -10,7 +10,7 @@ import numpy as np
 
 from bpsearch.checks import check_integer, check_real
 from bpsearch.errors import InvalidArgumentError, SupportError
-from bpsearch.numerics import pytree, replace
+from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array
 
@@ -116,6 +116,7 @@ class SoftmaxTable(Policy):
                     f"importance weight can make up for episodes that never happen"
                 )
 
+    @in_64_bit
     def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
         """Draw actions by inverting the cumulative distribution: one 64-bit uniform each."""
         log_table = jax.nn.log_softmax(self.logits, axis=-1)
@@ -124,14 +125,16 @@ class SoftmaxTable(Policy):
         # cumulative sum can never select an impossible action.
         exhausted = jnp.cumsum(table[:, ::-1], axis=-1)[:, ::-1][:, 1:] == 0.0
         boundaries = jnp.where(exhausted, jnp.inf, jnp.cumsum(table, axis=-1)[:, :-1])
-        uniforms = jax.random.uniform(key, observations.shape, dtype=table.dtype)
+        uniforms = jax.random.uniform(key, jnp.shape(observations), dtype=table.dtype)
         actions = jnp.sum(uniforms[..., None] >= boundaries[observations], axis=-1, dtype=jnp.int32)
-        return actions, _lookup(log_table, observations, actions)
+        return at_the_edge((actions, _lookup(log_table, observations, actions)))
 
+    @in_64_bit
     def log_prob(self, observations: Array, actions: Array) -> Array:
         """Log π(a|s)."""
-        return _lookup(jax.nn.log_softmax(self.logits, axis=-1), observations, actions)
+        return at_the_edge(_lookup(jax.nn.log_softmax(self.logits, axis=-1), observations, actions))
 
+    @in_64_bit
     def score(self, observations: Array, actions: Array, weights: Array) -> Array:
         """Closed form: C_sa − π(a|s) Σ_a' C_sa', where C_sa sums the weights of the visits to (s, a)."""
         states, n_actions = self.logits.shape
@@ -146,7 +149,7 @@ class SoftmaxTable(Policy):
         )
         totals = totals.reshape(states, n_actions)
         table = jax.nn.softmax(self.logits, axis=-1)
-        return (totals - totals.sum(axis=-1, keepdims=True) * table).ravel()
+        return at_the_edge((totals - totals.sum(axis=-1, keepdims=True) * table).ravel())
 
 
 def _lookup(table: Array, observations: Array, actions: Array) -> Array:

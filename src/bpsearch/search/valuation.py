@@ -10,7 +10,7 @@ from bpsearch.checks import check_discount
 from bpsearch.errors import ModelRequiredError
 from bpsearch.estimators.base import Estimator, log_ratios
 from bpsearch.models.tabular import TabularModel, TabularModelState, Use
-from bpsearch.numerics import pytree, replace
+from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
 
@@ -100,16 +100,18 @@ class Valuation:
             totals=self._add_to_totals(state, trajectories),
         ), arguments
 
+    @in_64_bit
     def values(self, state: ValuationState, trajectories: Trajectories) -> Array:
         """The values of a batch under the model as it is in `state`."""
-        return self.estimator.function(*self._arguments(state, state.model, trajectories))
+        return at_the_edge(self.estimator.function(*self._arguments(state, state.model, trajectories)))
 
+    @in_64_bit
     def running_value(self, state: ValuationState) -> Array:
         """The mean over all episodes so far, all valued by the present model (`Use.UPDATE` only)."""
         assert state.totals is not None
         assert state.model is not None
         by_model = jnp.vdot(state.totals.by_q, state.model.q) + jnp.vdot(state.totals.by_v, state.model.v)
-        return (state.totals.constant + by_model) / state.totals.episodes
+        return at_the_edge((state.totals.constant + by_model) / state.totals.episodes)
 
     def _learn(self, state: ValuationState, trajectories: Trajectories) -> TabularModelState | None:
         if self.model is None:

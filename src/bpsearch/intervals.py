@@ -1,0 +1,55 @@
+"""Standard errors and confidence intervals for values that come in adaptive batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from bpsearch.checks import check_real
+from bpsearch.trajectories import Array
+
+
+@dataclass(frozen=True)
+class MeanError:
+    """How uncertain the mean over all batches is.
+
+    Attributes:
+        variance: of the mean.
+        degrees_of_freedom: of the t distribution that the standardised mean approximately follows.
+    """
+
+    variance: float
+    degrees_of_freedom: float
+
+    @property
+    def std_error(self) -> float:
+        """The standard error of the mean."""
+        return float(np.sqrt(self.variance))
+
+    def half_width(self, level: float) -> float:
+        """Half the width of the two-sided interval of this confidence level."""
+        check_real("level", level, above=0.0, high=1.0 - 1e-12)
+        return float(stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom)) * self.std_error
+
+
+def martingale_error(batches: Sequence[Array]) -> MeanError | None:
+    """The error of the mean over all values of all batches; None if it cannot be known.
+
+    The behavior of a batch is fixed before the batch, so the deviations X − ρ are martingale differences and
+    Var(mean) = Σ_b n_b Var_b / N²: batches may have different variances. Each Var_b is estimated within its batch,
+    which is unbiased whatever the earlier batches were; the degrees of freedom are Welch and Satterthwaite's. A batch
+    of one episode is put together with a neighbor. Fewer than two values, or values without any spread, say nothing.
+    """
+    groups: list[Array] = []
+    for values in batches:
+        joins = bool(groups) and min(len(groups[-1]), len(values)) < 2
+        groups = [*groups[:-1], np.concatenate([groups[-1], values])] if joins else [*groups, np.asarray(values)]
+    sizes = np.array([len(group) for group in groups])
+    if sizes.sum() < 2:
+        return None
+    parts = np.array([size * np.var(group, ddof=1) for size, group in zip(sizes, groups, strict=True)])
+    if not parts.any():
+        return None
+    freedom = parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1))
+    return MeanError(float(parts.sum() / sizes.sum() ** 2), float(freedom))

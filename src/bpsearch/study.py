@@ -1,0 +1,160 @@
+"""Study: the loop of asking for a behavior, running it, telling the episodes, and estimating."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bpsearch.checks import check_discount, check_integer
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
+from bpsearch.estimate import Estimate, History, diagnose
+from bpsearch.intervals import martingale_error
+from bpsearch.numerics import to_numpy
+from bpsearch.policies.base import Policy
+from bpsearch.sampling import sample
+from bpsearch.search.base import Info, Search
+from bpsearch.trajectories import Array, Trajectories
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A behavior policy that waits for its episodes.
+
+    Attributes:
+        number: the batch that it is for.
+        behavior: the policy to run.
+    """
+
+    number: int
+    behavior: Policy
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """What a study keeps of a batch; the episodes themselves only where a new model values them again."""
+
+    values: Array
+    log_weights: Array
+    returns: Array
+    trajectories: Trajectories | None
+
+
+class Study:
+    """An evaluation in progress: `ask`, run the episodes, `tell`, as often as wanted; `estimate` at any time.
+
+    `run` does it all for an environment. People who run the episodes themselves use `ask` and `tell`.
+
+    Args:
+        policy: the evaluation policy.
+        search: how behaviors are chosen and episodes valued; `BPG(...)` or `OnPolicy()`.
+        discount: γ.
+        seed: of the episodes that `run` samples.
+    """
+
+    def __init__(self, policy: Policy, search: Search, *, discount: float = 1.0, seed: int = 0) -> None:
+        self.policy = policy
+        self.search = search
+        self.discount = check_discount(discount)
+        self.seed = check_integer("seed", seed, at_least=0)
+        self.state: Any = search.init(policy, self.discount)
+        self._batches: list[_Batch] = []
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have been told."""
+        return sum(len(batch.values) for batch in self._batches)
+
+    def ask(self) -> Request:
+        """The behavior that is to collect the next batch; asking again before telling gives the same.
+
+        Raises:
+            SupportError: the search has ruled out actions that the evaluation policy takes. What has been told stays.
+        """
+        behavior = self.search.behavior(self.state)
+        behavior.check_support(self.policy)
+        return Request(len(self._batches), behavior)
+
+    def tell(self, number: int, trajectories: Trajectories) -> Info:
+        """Give the episodes of request `number`. If they are refused, the study is as it was before."""
+        if number != len(self._batches):
+            raise InvalidArgumentError(f"the study waits for batch {len(self._batches)}, got batch {number}")
+        asked, told = to_numpy(self.ask().behavior.flat), trajectories.behavior_parameters
+        if told is not None and not np.array_equal(asked, told):
+            raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
+        self.state, info = self.search.step(self.state, trajectories)
+        keep = trajectories if self.search.valuation.revalues else None
+        returns = trajectories.returns(self.discount)
+        self._batches.append(_Batch(info.values, info.log_weights, returns, keep))
+        return info
+
+    def run(
+        self,
+        env: CompiledEnv,
+        *,
+        episodes: int,
+        batch_size: int = 100,
+        on_batch: Callable[["Study", Info], None] | None = None,
+    ) -> Estimate:
+        """Run `episodes` more episodes in batches; the last may be smaller.
+
+        Args:
+            env: where; its discount must be the study's.
+            episodes: how many.
+            batch_size: how many between two steps of the search.
+            on_batch: called after each batch, to show progress.
+        """
+        check_integer("episodes", episodes)
+        check_integer("batch_size", batch_size)
+        if env.discount != self.discount:
+            raise InvalidArgumentError(
+                f"discount must be the environment's {env.discount}, but the study was made with {self.discount}"
+            )
+        for start in range(0, episodes, batch_size):
+            request = self.ask()
+            size = min(batch_size, episodes - start)
+            batch = sample(env, request.behavior, size, seed=self.seed, batch=request.number)
+            info = self.tell(request.number, batch)
+            if on_batch is not None:
+                on_batch(self, info)
+        return self.estimate()
+
+    def estimate(self) -> Estimate:
+        """The estimate from everything told so far."""
+        if not self._batches:
+            raise InvalidArgumentError("a study without episodes has no estimate: tell it a batch first")
+        valuation = self.search.valuation
+        batches = [batch.values for batch in self._batches]
+        if valuation.revalues:
+            batches = [valuation.values(self.state.valuation, b.trajectories) for b in self._batches if b.trajectories]
+        values = np.concatenate(batches)
+        error = martingale_error(batches)
+        return Estimate(
+            value=float(values.mean()),
+            episodes=len(values),
+            method=f"{type(self.search).__name__}, {self.search.estimator.name}",
+            unbiased=self.search.estimator.unbiased and not valuation.revalues,
+            error=error,
+            diagnostics=diagnose(
+                values,
+                np.concatenate([b.log_weights for b in self._batches]),
+                np.concatenate([b.returns for b in self._batches]),
+                batches[-1],
+                error,
+            ),
+            history=_history(batches),
+        )
+
+
+def _history(batches: list[Array]) -> History:
+    """The estimate after each batch, from running sums: the cost does not grow with the square of the batches."""
+    sizes = np.array([len(values) for values in batches])
+    variances = np.array([np.var(values, ddof=1) if len(values) > 1 else np.nan for values in batches])
+    episodes = np.cumsum(sizes)
+    return History(
+        episodes=episodes,
+        values=np.cumsum([values.sum() for values in batches]) / episodes,
+        std_errors=np.sqrt(np.cumsum(sizes * variances)) / episodes,
+        batch_variances=variances,
+    )
