@@ -1,16 +1,21 @@
 """bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search."""
 
-from bpsearch import envs, estimators, models, oracle
+from typing import TYPE_CHECKING, Any
+
+from bpsearch import envs, estimators, models, oracle, policies
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import Estimator, estimator
 from bpsearch.evaluate import evaluate
-from bpsearch.policies import Policy, SoftmaxTable
-from bpsearch.sampling import sample
+from bpsearch.policies import FunctionPolicy, Policy, SoftmaxTable
+from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search import BPG, OnPolicy, Search, StepSize
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from bpsearch.policies import from_sb3, from_torch, load_sb3
 
 _register()
 
@@ -18,6 +23,8 @@ __all__ = [
     "BPG",
     "Estimate",
     "Estimator",
+    "FunctionPolicy",
+    "GymnasiumSampler",
     "OnPolicy",
     "Policy",
     "Search",
@@ -30,7 +37,17 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "from_sb3",
+    "from_torch",
+    "load_sb3",
     "models",
     "oracle",
     "sample",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is imported when it is first used."""
+    if name in ("from_sb3", "from_torch", "load_sb3"):
+        return getattr(policies, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,6 @@
 """Sampling: the one `sample` function over the compiled and the Gymnasium sampler."""
 
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -8,11 +9,12 @@ import numpy as np
 from bpsearch.checks import check_integer
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.sources import GymnasiumSource, factory_of
 from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
 from bpsearch.numerics import in_64_bit, replace, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
-from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler, GymnasiumSource
+from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.trajectories import Trajectories
 
@@ -61,12 +63,8 @@ def sample(
         _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
         check_spaces(env, policy)
         return env.sample(policy, episodes, seed=seed, batch=batch)
-    if isinstance(env, CompiledEnv):
-        compiled = env
-        source: GymnasiumSource = lambda: GymnasiumEnv(compiled)  # noqa: E731
-    else:
-        source = env
-    if num_envs is None and (isinstance(source, str) or not hasattr(source, "observation_space")):
+    source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
+    if num_envs is None and factory_of(source, env_kwargs) is not None:
         given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
     with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
         check_spaces(sampler, policy)

@@ -1,7 +1,7 @@
 """The Gymnasium sampler: episodes of any environment, each a pure function of its own seed."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -9,15 +9,15 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch.checks import check_integer
+from bpsearch.envs.sources import GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.numerics import to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_stream
-from bpsearch.sampling.slots import EnvSlots, Factory, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
 from bpsearch.trajectories import Array, Trajectories
 
-GymnasiumSource = str | Callable[[], gymnasium.Env[Any, Any]] | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
 DEFAULT_NUM_ENVS = 8
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
@@ -55,20 +55,9 @@ class GymnasiumSampler:
     ) -> None:
         if vectorization not in ("sync", "async"):
             raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
-        if env_kwargs and not isinstance(env, str):
-            raise InvalidArgumentError(f"env_kwargs belong to an environment's id, but env is {env!r}")
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
+        self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
-        self._factory: Factory | None = None
-        if isinstance(env, str):
-            self._factory = _Make(env, env_kwargs or {})
-        elif callable(env) and self._given is None:
-            self._factory = env
-        elif self._given is None:
-            raise InvalidArgumentError(
-                f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, "
-                f"got {env!r}"
-            )
         if self._given is not None:
             own = self._given.num_envs if isinstance(self._given, VectorEnv) else 1
             if num_envs not in (None, own):
@@ -149,20 +138,6 @@ class GymnasiumSampler:
             finally:
                 alone.close()
         self._slots = self._open()
-
-
-class _Make:
-    """A factory by id that can be sent to another process."""
-
-    def __init__(self, env_id: str, kwargs: dict[str, Any]) -> None:
-        self.env_id = env_id
-        self.kwargs = kwargs
-
-    def __call__(self) -> gymnasium.Env[Any, Any]:
-        try:
-            return gymnasium.make(self.env_id, **self.kwargs)
-        except gymnasium.error.Error as error:
-            raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
 
 
 def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:

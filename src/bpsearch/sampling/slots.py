@@ -1,7 +1,7 @@
 """Slots: environments that run side by side, one episode each at a time."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -11,7 +11,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.trajectories import Array
 
-Factory = Callable[[], gymnasium.Env[Any, Any]]
 _SPACES = (
     gymnasium.spaces.Box,
     gymnasium.spaces.Discrete,
