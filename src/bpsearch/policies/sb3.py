@@ -54,16 +54,15 @@ def of_policy(
     adapt: str | Sequence[str] | None = None,
 ) -> TorchPolicy | FunctionPolicy:
     """The same for an SB3 policy module and the spaces of the environment in which it is to run."""
-    policy = copy.deepcopy(policy).cpu()
-    policy.set_training_mode(False)
-    normalizer = _Normalizer(statistics)
-    if isinstance(policy, DQNPolicy | TD3Policy):
-        return FunctionPolicy(_Greedy(policy, normalizer), spaces, vectorized=True, is_deterministic=True)
     if getattr(policy, "use_sde", False) or getattr(getattr(policy, "actor", None), "use_sde", False):
         raise InvalidArgumentError(
             "the policy uses state-dependent exploration (use_sde=True), whose noise is shared by many steps: its "
             "trajectories have no probability that is a product over steps"
         )
+    policy = _copied(policy)
+    normalizer = _Normalizer(statistics)
+    if isinstance(policy, DQNPolicy | TD3Policy):
+        return FunctionPolicy(_Greedy(policy, normalizer), spaces, vectorized=True, is_deterministic=True)
     module: torch.nn.Module
     if isinstance(policy, SACPolicy):
         assert isinstance(spaces[1], gymnasium.spaces.Box)
@@ -78,6 +77,23 @@ def of_policy(
     if adapt is not None:
         adapt = [f"policy.{name}" for name in ((adapt,) if isinstance(adapt, str) else adapt)]
     return from_torch(module, *spaces, adapt=adapt)
+
+
+def _copied(policy: BasePolicy) -> BasePolicy:
+    memo: dict[int, Any] = {}
+    for module in policy.modules():
+        remembered = getattr(module, "action_dist", None)
+        if remembered is not None:
+            # SB3 keeps the distribution of the last call, whose tensors hang in a graph and cannot be copied.
+            forgetful = copy.copy(remembered)
+            for name, value in vars(forgetful).items():
+                first = value[0] if isinstance(value, list) and value else value
+                if isinstance(first, torch.Tensor | Distribution):
+                    setattr(forgetful, name, None)
+            memo[id(remembered)] = forgetful
+    copied = copy.deepcopy(policy, memo).cpu()
+    copied.set_training_mode(False)
+    return copied
 
 
 class _Normalizer(torch.nn.Module):

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 import torch
 from stable_baselines3.common.policies import (
     ActorCriticCnnPolicy,
@@ -47,7 +46,6 @@ _IGNORED = {
     "n_critics",
     "clip_mean",
 }
-_FORGOTTEN = "if it was trained under VecNormalize, give its statistics as normalize"
 _PASSED_ON = {"normalize_images", "share_features_extractor"}
 
 
@@ -70,7 +68,7 @@ def load_sb3(
         env: the environment in which the policy is to be evaluated: its spaces are the policy's.
         env_kwargs: what `gymnasium.make` is given besides an id.
         normalize: the statistics of `VecNormalize` with which the policy was trained, or the path of their pickle,
-            which is read only with trust.
+            which is read only with trust. The policy's file does not tell whether there were any.
         adapt: the parameters that a search may change; see `from_sb3`.
         trust: whether code in the file may run. Say True only for files whose author you trust.
 
@@ -82,16 +80,15 @@ def load_sb3(
     spaces = spaces_of(env, env_kwargs)
     file = _existing(path)
     statistics = _statistics(normalize, trust)
-    policy = _trusted(file) if trust else _rebuilt(file, spaces, normalized=statistics is not None)
-    if statistics is None and policy.observation_space != spaces[0]:
-        raise SpaceMismatchError(
-            f"the observation spaces differ: the environment has {spaces[0]}, the policy has "
-            f"{policy.observation_space}; {_FORGOTTEN}"
-        )
-    if policy.action_space != spaces[1]:
-        raise SpaceMismatchError(
-            f"the action spaces differ: the environment has {spaces[1]}, the policy has {policy.action_space}"
-        )
+    policy = _trusted(file) if trust else _rebuilt(file, spaces)
+    for what, of_env, of_policy_ in (
+        ("observation", spaces[0], policy.observation_space),
+        ("action", spaces[1], policy.action_space),
+    ):
+        if of_env != of_policy_:
+            raise SpaceMismatchError(
+                f"the {what} spaces differ: the environment has {of_env}, the policy has {of_policy_}"
+            )
     return of_policy(policy, spaces, statistics, adapt)
 
 
@@ -139,7 +136,7 @@ def _trusted(file: Path) -> BasePolicy:
     return policy
 
 
-def _rebuilt(file: Path, spaces: Spaces, normalized: bool) -> BasePolicy:
+def _rebuilt(file: Path, spaces: Spaces) -> BasePolicy:
     try:
         with zipfile.ZipFile(file) as archive:
             raw_data, raw_tensors = archive.read("data"), archive.read("policy.pth")
@@ -149,8 +146,6 @@ def _rebuilt(file: Path, spaces: Spaces, normalized: bool) -> BasePolicy:
         raise _untrusted(file, "its policy.pth holds more than tensors") from error
     except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
         raise PolicyFileError(f"{str(file)!r} is damaged: {error}") from error
-    if not normalized:
-        _check_bounds(file, data.get("observation_space"), spaces[0])
     module = _text(data.get("policy_class")).get("__module__", "")
     if not str(module).startswith("stable_baselines3."):
         raise _untrusted(file, f"its policy is of a class of its own, from the module {module!r}")
@@ -217,21 +212,6 @@ def _settings(file: Path, text: dict[str, Any]) -> dict[str, Any]:
         elif name not in _IGNORED and value not in (False, None):
             raise _untrusted(file, f"its network was made with {name}={value!r}")
     return settings
-
-
-def _check_bounds(file: Path, entry: Any, space: gymnasium.Space[Any]) -> None:
-    """Notice statistics that were forgotten: under VecNormalize a model's observation space has other bounds."""
-    text = _text(entry)
-    if not isinstance(space, gymnasium.spaces.Box):
-        return
-    for bound, of_env in (("low", space.low), ("high", space.high)):
-        numbers = re.findall(r"[-+]?(?:inf|\d+\.?\d*(?:e[-+]?\d+)?)", str(text.get(bound, "")))
-        # Large arrays are abridged in the text, and then there is nothing to compare.
-        if len(numbers) == of_env.size and not np.allclose(np.array(numbers, float), of_env.ravel(), rtol=1e-3):
-            raise SpaceMismatchError(
-                f"the policy in {str(file)!r} was trained on observations whose bound {bound!r} is {text[bound]}, but "
-                f"the environment's observation space is {space}; {_FORGOTTEN}"
-            )
 
 
 def _no_schedule(_: float) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.numerics import pytree, replace
+from bpsearch.numerics import in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.policies.torch_heads import Head, Output, head_of
 from bpsearch.trajectories import Array
@@ -102,10 +102,10 @@ class TorchPolicy(Policy):
         architecture = self.architecture
         with architecture.at(self.vector) as head, torch.no_grad():
             output = architecture.module(architecture.tensors(observations))
-            actions = head.select(output, torch.from_numpy(uniforms))
-            log_probs = head.log_prob(output, actions)
-            return actions.numpy(), log_probs.numpy(), head.executed(output, actions)
+            actions, log_probs = head.draw(output, uniforms)
+            return actions, log_probs, head.executed(output, actions)
 
+    @in_64_bit
     def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
         """Draw one action per observation."""
         leading = self._leading(observations)
@@ -141,7 +141,7 @@ class TorchPolicy(Policy):
         architecture = self.architecture
         rows = jax.tree_util.tree_map(lambda array: array[chunk], observations)
         output = architecture.module(architecture.tensors(rows))
-        return architecture.head.log_prob(output, torch.as_tensor(actions[chunk]))
+        return architecture.head.log_prob(output, _tensor(actions[chunk]))
 
     def _leading(self, observations: Array) -> tuple[int, ...]:
         space: Any = self.observation_space
@@ -207,14 +207,14 @@ class _Architecture:
         """Observations as the module takes them."""
         if isinstance(observations, dict):
             return {key: self.tensors(value) for key, value in observations.items()}
-        tensor = torch.as_tensor(observations)
+        tensor = _tensor(observations)
         return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
 
     def _choose(
         self, everything: dict[str, torch.nn.Parameter], output: Output, adapt: str | Sequence[str] | None
     ) -> list[torch.nn.Parameter]:
-        actions = self.head.select(output, torch.full((2, self.head.uniforms), 0.5, dtype=torch.float64)).detach()
-        log_prob = self.head.log_prob(output, actions).sum()
+        actions, _ = self.head.draw(output, np.full((2, self.head.uniforms), 0.5))
+        log_prob = self.head.log_prob(output, torch.from_numpy(actions)).sum()
         gradients = torch.autograd.grad(log_prob, list(everything.values()), allow_unused=True)
         # A critic in the same module, for instance, has no part in the distribution.
         used = {name: p for (name, p), g in zip(everything.items(), gradients, strict=True) if g is not None}
@@ -236,6 +236,11 @@ def _is_under(name: str, prefix: str) -> bool:
 
 def _chunks(rows: int) -> Iterator[slice]:
     return (slice(start, start + _CHUNK) for start in range(0, rows, _CHUNK))
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    # Torch warns of memory that it shares and must not write, which is how JAX gives its arrays away.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 def _read_only(vector: Array) -> Array:

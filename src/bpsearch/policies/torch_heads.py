@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from scipy.special import ndtri
 from torch.distributions import (
     Bernoulli,
     Categorical,
@@ -28,11 +29,15 @@ from bpsearch.errors import SpaceMismatchError
 from bpsearch.policies.base import clipped
 from bpsearch.trajectories import Array
 
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 Output = Distribution | Sequence[Distribution]  # what a policy module returns
 
 
 class Head(ABC):
     """One kind of distribution over one kind of action space.
+
+    `draw` serves the sampler's inner loop and is written in NumPy, whose operations on a few rows cost a tenth of
+    torch's; `log_prob` serves whole batches and can be differentiated.
 
     Attributes:
         space: the action space.
@@ -44,70 +49,79 @@ class Head(ABC):
         self.uniforms = int(np.prod(space.shape or (), dtype=int))
 
     @abstractmethod
-    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
-        """(N, ...), the actions that `uniforms`, (N, U) in [0, 1), select."""
+    def draw(self, output: Output, uniforms: Array) -> tuple[Array, Array]:
+        """(N, ...), the actions that `uniforms`, (N, U) in [0, 1), select, and (N,), their log-probabilities."""
 
     @abstractmethod
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """(N,), log-probabilities in 64 bit."""
 
-    def executed(self, output: Output, actions: torch.Tensor) -> Array:
+    def executed(self, output: Output, actions: Array) -> Array:
         """What the environment is given for the actions as drawn."""
-        return clipped(self.space, actions.numpy())
+        return clipped(self.space, actions)
+
+    def _shaped(self, actions: Array) -> Array:
+        return actions.reshape(len(actions), *(self.space.shape or ()))
 
 
 class CategoricalHead(Head):
     """Discrete: a `Categorical`. MultiDiscrete: a sequence of them, or one with a row of logits per part."""
 
-    space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete
+    def __init__(self, space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete) -> None:
+        super().__init__(space)
+        self._start = np.atleast_1d(np.asarray(space.start, dtype=np.int64))
 
-    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+    def draw(self, output: Output, uniforms: Array) -> tuple[Array, Array]:
         """Invert the cumulative distribution of each part."""
-        parts = []
-        for part, log_probs in enumerate(self._log_probs(output)):
-            cumulative = log_probs.exp().cumsum(-1)
+        actions = np.empty(uniforms.shape, np.int64)
+        total = np.zeros(len(uniforms))
+        rows = np.arange(len(uniforms))
+        for part, tensor in enumerate(self._logits(output)):
+            logits = _array(tensor)
+            logits = logits - logits.max(axis=-1, keepdims=True)
+            cumulative = np.exp(logits).cumsum(axis=-1)
             # Divided by the total, every boundary past the last possible action is exactly 1, which no number reaches.
             boundaries = cumulative[:, :-1] / cumulative[:, -1:]
-            parts.append((uniforms[:, part, None] >= boundaries).sum(-1))
-        return self._start + (parts[0] if self.space.shape == () else torch.stack(parts, dim=-1))
+            chosen = (uniforms[:, part, None] >= boundaries).sum(axis=-1)
+            actions[:, part] = chosen
+            total += logits[rows, chosen] - np.log(cumulative[:, -1])
+        return self._shaped(actions + self._start), total
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over parts."""
-        indices = (actions - self._start).reshape(len(actions), -1)
+        indices = actions.reshape(len(actions), -1) - torch.from_numpy(self._start)
         parts = [
-            log_probs.gather(-1, indices[:, part, None])[:, 0] for part, log_probs in enumerate(self._log_probs(output))
+            logits.double().log_softmax(-1).gather(-1, indices[:, part, None])[:, 0]
+            for part, logits in enumerate(self._logits(output))
         ]
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
-    @property
-    def _start(self) -> torch.Tensor:
-        return torch.as_tensor(self.space.start, dtype=torch.int64)
-
-    def _log_probs(self, output: Output) -> Iterator[torch.Tensor]:
+    def _logits(self, output: Output) -> Iterator[torch.Tensor]:
         for part in output if isinstance(output, Sequence) else (output,):
             assert isinstance(part, Categorical)
-            logits = part.logits.double().log_softmax(-1)
-            yield from (logits,) if logits.ndim == 2 else logits.unbind(1)
+            yield from (part.logits,) if part.logits.ndim == 2 else part.logits.unbind(1)
 
 
 class BernoulliHead(Head):
     """MultiBinary: a `Bernoulli` per bit."""
 
-    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
+    def draw(self, output: Output, uniforms: Array) -> tuple[Array, Array]:
         """A bit is set if its number is below its probability."""
-        logits = self._logits(output)
-        return (uniforms < logits.sigmoid()).to(torch.int8).reshape(len(logits), *(self.space.shape or ()))
+        logits = _array(self._logits(output))
+        bits = uniforms < 1.0 / (1.0 + np.exp(-logits))
+        log_probs = -np.logaddexp(0.0, np.where(bits, -logits, logits)).sum(axis=-1)
+        return self._shaped(bits.astype(np.int8)), log_probs
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over bits."""
-        logits = self._logits(output)
+        logits = self._logits(output).double()
         signs = 2.0 * actions.reshape(logits.shape).double() - 1.0
         return torch.nn.functional.logsigmoid(signs * logits).sum(-1)
 
     def _logits(self, output: Output) -> torch.Tensor:
         base = _without_independent(output)
         assert isinstance(base, Bernoulli)
-        return base.logits.double().flatten(1)
+        return base.logits.flatten(1)
 
 
 class GaussianHead(Head):
@@ -118,29 +132,35 @@ class GaussianHead(Head):
     log-probability cannot be recovered, does no harm.
     """
 
-    def select(self, output: Output, uniforms: torch.Tensor) -> torch.Tensor:
-        """Invert the cumulative distribution."""
-        loc, scale = self._parameters(output)
-        normal = torch.special.ndtri(uniforms.clamp_min(2.0**-54))  # 0 would give −inf
-        drawn: torch.Tensor = (loc + scale * normal).to(_gaussian(output).loc.dtype)
-        return drawn.reshape(len(loc), *(self.space.shape or ()))
+    def draw(self, output: Output, uniforms: Array) -> tuple[Array, Array]:
+        """Invert the cumulative distribution; the log-probability is that of the action as rounded to its type."""
+        gaussian = _gaussian(output)
+        loc, scale = _array(gaussian.loc.flatten(1)), _array(gaussian.scale.flatten(1))
+        normal = ndtri(np.maximum(uniforms, 2.0**-54))  # 0 would give −inf
+        actions = (loc + scale * normal).astype(np.float64 if gaussian.loc.dtype == torch.float64 else np.float32)
+        standard = (actions - loc) / scale
+        log_probs = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
+        return self._shaped(actions), log_probs
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over components, of the action as drawn."""
-        loc, scale = self._parameters(output)
+        gaussian = _gaussian(output)
+        loc, scale = gaussian.loc.double().flatten(1), gaussian.scale.double().flatten(1)
         standard = (actions.reshape(loc.shape).double() - loc) / scale
-        return -(0.5 * standard**2 + scale.log()).sum(-1) - 0.5 * math.log(2.0 * math.pi) * loc.shape[-1]
+        return -(0.5 * standard**2 + scale.log()).sum(-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
 
-    def executed(self, output: Output, actions: torch.Tensor) -> Array:
+    def executed(self, output: Output, actions: Array) -> Array:
         """The transformed action, clipped to the box."""
         if isinstance(output, TransformedDistribution):
+            transformed = torch.from_numpy(actions)
             for transform in output.transforms:
-                actions = transform(actions)
-        return clipped(self.space, actions.numpy())
+                transformed = transform(transformed)
+            actions = transformed.numpy()
+        return clipped(self.space, actions)
 
-    def _parameters(self, output: Output) -> tuple[torch.Tensor, torch.Tensor]:
-        base = _gaussian(output)
-        return base.loc.double().flatten(1), base.scale.double().flatten(1)
+
+def _array(tensor: torch.Tensor) -> Array:
+    return tensor.detach().numpy().astype(np.float64)
 
 
 def head_of(output: Output, space: gymnasium.Space[Any]) -> Head:

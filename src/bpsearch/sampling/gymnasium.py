@@ -193,7 +193,6 @@ class _Run:
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed = policy.act(noise[every_row, position], observations)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            self._check("log-probability", log_probs[:count], step)
             slots.step(running, executed)
             records.after(slots.rewards)
             self._check("reward", slots.rewards, step)

@@ -112,7 +112,14 @@ class VectorSlots(Slots):
         self._env = env
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._disabled = mode == AutoresetMode.DISABLED
-        self.restarts_single = self._disabled or _reseeds_single(env)
+        base = env.unwrapped
+        if isinstance(base, AsyncVectorEnv) and not base.shared_memory and mode == AutoresetMode.NEXT_STEP:
+            # Its workers do not cancel, on a reset, the autoreset that is due at the next step.
+            raise InvalidArgumentError(
+                "an AsyncVectorEnv without shared memory cannot be reset with a seed in the autoreset mode NEXT_STEP; "
+                "make it with shared_memory=True or in another mode"
+            )
+        self.restarts_single = self._disabled or isinstance(base, SyncVectorEnv | AsyncVectorEnv)
         self._fresh = False
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
@@ -167,12 +174,6 @@ class VectorSlots(Slots):
             self._env.close(terminate=True)  # a crashed worker would not answer
         else:
             self._env.close()
-
-
-def _reseeds_single(env: VectorEnv[Any, Any, Any]) -> bool:
-    base = env.unwrapped
-    # Without shared memory a worker of AsyncVectorEnv forgets, on a reset, to cancel the autoreset that is due.
-    return isinstance(base, SyncVectorEnv) or (isinstance(base, AsyncVectorEnv) and bool(base.shared_memory))
 
 
 def _final_observation(info: dict[str, Any], slot: int) -> Any:
