@@ -128,37 +128,30 @@ def optimum(
     return best, variance(mdp, evaluation, best, estimator, shift, model)
 
 
-def optimal_behavior(mdp: TabularMDP, evaluation: SoftmaxTable, estimator: str = "pdis") -> tuple[Floats, float]:
+def optimal_behavior(
+    mdp: TabularMDP, evaluation: SoftmaxTable, estimator: str = "pdis", model: QFunction | None = None
+) -> tuple[Floats, float]:
     """The best behavior of all, (L, S, A), and its variance (section 3.1 of the paper).
 
-    - "pdis": μ* ∝ π √M*, with M* = E[R² + 2γ R v' + γ² S*'] and S* = (Σ_a π √M*)². In a deterministic environment whose
-      returns have one sign this is μ* ∝ π |q| and every episode has the same value, ρ.
-    - "dr": with the true q for q̂; μ* ∝ π √u, u = Var(R + γ v') + γ² E[V*'], V* = (Σ_a π √u)².
+    μ* ∝ π √M*, with M* = E[(R − q̂ + γ v')²] + γ² E[U*'] and U* = (Σ_a π √M*)² − (v − v̂)²; "pdis" has q̂ = v̂ = 0. For
+    "pdis" in a deterministic environment whose returns have one sign this is μ* ∝ π |q|, and every episode has the same
+    value, ρ.
 
     The paper says that such a behavior "exists in the space of stochastic policies". It depends on time, and for
     trajectory importance sampling it would depend on the whole history, so there is none to return for "is".
     """
-    problem = _Problem.of(mdp, evaluation)
-    pi, gamma, v = problem.pi, mdp.discount, problem.true_q.v
     if estimator not in ("pdis", "dr"):
         raise InvalidArgumentError(f"estimator must be 'pdis' or 'dr' for optimal_behavior, got {estimator!r}")
-    behavior = np.empty((mdp.horizon, *pi.shape))
-    best = np.zeros(mdp.states)  # S* or V* at t + 1
+    problem = _Problem.of(mdp, evaluation)
+    gaps = _model_gaps(problem, estimator, model)
+    behavior = np.empty((mdp.horizon, *problem.pi.shape))
+    best = np.zeros(mdp.states)  # U* at t + 1
     for t in reversed(range(mdp.horizon)):
-        v_next = v[t + 1] if t + 1 < mdp.horizon else np.zeros(mdp.states)
-        moment = problem.expect_r2 + 2 * gamma * problem.p_r @ v_next
-        if estimator == "pdis":
-            moment = moment + gamma**2 * problem.p @ best
-        else:
-            q = problem.expect_r + gamma * problem.p @ v_next
-            moment = moment + gamma**2 * problem.p @ (v_next**2 + best) - q**2
-        root = pi * np.sqrt(np.maximum(moment, 0.0))
+        root = problem.pi * np.sqrt(gaps.squares[t] + mdp.discount**2 * problem.p @ best)
         total = root.sum(axis=1, keepdims=True)
-        behavior[t] = np.where(total > 0, root / np.where(total > 0, total, 1.0), pi)
-        best = np.where(mdp.terminal, 0.0, total[:, 0] ** 2)
-    if estimator == "pdis":
-        return behavior, float(mdp.initial @ best - problem.value**2)
-    return behavior, float(mdp.initial @ (best + v[0] ** 2) - problem.value**2)
+        behavior[t] = np.where(total > 0, root / np.where(total > 0, total, 1.0), problem.pi)
+        best = np.where(mdp.terminal, 0.0, np.maximum(total[:, 0] ** 2 - gaps.means[t] ** 2, 0.0))
+    return behavior, float(mdp.initial @ (best + problem.true_q.v[0] ** 2) - problem.value**2)
 
 
 @dataclass(frozen=True)
@@ -194,14 +187,6 @@ class _Problem:
     def value(self) -> float:
         return float(self.mdp.initial @ self.true_q.v[0])
 
-    @property
-    def expect_r(self) -> Floats:
-        return np.asarray(self.p_r.sum(axis=-1))
-
-    @property
-    def expect_r2(self) -> Floats:
-        return np.asarray(self.p_r2.sum(axis=-1))
-
     def probabilities_of(self, behavior: Behavior | None) -> Floats:
         mu = self.pi if behavior is None else behavior
         mu = mu.probabilities if isinstance(mu, SoftmaxTable) else np.asarray(mu, dtype=np.float64)
@@ -222,9 +207,7 @@ class _Moment:
 def _second_moment(
     problem: _Problem, mu: Floats, estimator: str, shift: float, model: QFunction | None, check: bool = True
 ) -> _Moment:
-    needs_model = _checked(estimator) in ("as", "dr")
-    if needs_model != (model is not None):
-        raise ModelRequiredError(f"estimator {estimator!r} {'needs' if needs_model else 'takes no'} model")
+    _checked(estimator)
     if shift != 0.0 and estimator != "is":
         raise InvalidArgumentError(f"shift is defined for estimator 'is' only, got {shift} for {estimator!r}")
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -232,7 +215,7 @@ def _second_moment(
         moment = (
             _trajectory_moment(problem, mu, ratio, shift)
             if estimator == "is"
-            else _per_decision_moment(problem, ratio, model)
+            else _per_decision_moment(problem, ratio, estimator, model)
         )
     if check and not np.isfinite(moment.total):
         raise SupportError(
@@ -293,33 +276,46 @@ def _trajectory_moment(problem: _Problem, mu: Floats, ratio: Floats, shift: floa
     return _Moment(total, gradient)
 
 
-def _per_decision_moment(problem: _Problem, ratio: Floats, model: QFunction | None) -> _Moment:
-    """DR: M = E[(R − q̂)² + 2γ (R − q̂) v' + γ² N'], N = v̂² + 2 v̂ (v − Σ_a π q̂) + Σ_a k M; PDIS is q̂ = v̂ = 0."""
-    mdp, gamma, pi = problem.mdp, problem.mdp.discount, problem.pi
-    horizon = mdp.horizon
-    zero = np.zeros(mdp.states)
-    v_true = np.vstack([problem.true_q.v, zero])
-    q_hat, v_hat = (np.zeros_like(problem.true_q.q), np.zeros_like(problem.true_q.v)) if model is None else model
-    moments = np.empty((horizon, *pi.shape))
-    n = zero
-    for t in reversed(range(horizon)):
-        q, v = q_hat[t], np.where(mdp.terminal, 0.0, v_hat[t])
-        moments[t] = (
-            problem.expect_r2
-            - 2 * q * problem.expect_r
-            + q**2
-            + 2 * gamma * (problem.p_r @ v_true[t + 1] - q * (problem.p @ v_true[t + 1]))
-            + gamma**2 * problem.p @ n
-        )
-        n = v**2 + 2 * v * (v_true[t] - (pi * q).sum(axis=1)) + _weighted(pi * ratio[t], moments[t])
-        n = np.where(mdp.terminal, 0.0, n)
+class _ModelGaps(NamedTuple):
+    """How far a model is from the truth: what is left of per-decision variance."""
+
+    squares: Floats  # (L, S, A), E[(R − q̂ + γ v')²]
+    means: Floats  # (L, S), v − v̂
+
+
+def _model_gaps(problem: _Problem, estimator: str, model: QFunction | None) -> _ModelGaps:
+    if (estimator == "dr") != (model is not None):
+        raise ModelRequiredError(f"estimator {estimator!r} {'takes no' if model else 'needs a'} model")
+    q_hat = np.zeros_like(problem.true_q.q) if model is None else model.q
+    v_next = np.vstack([problem.true_q.v[1:], np.zeros(problem.mdp.states)])
+    errors = (
+        problem.mdp.rewards + problem.mdp.discount * v[None, None] - q[..., None]
+        for q, v in zip(q_hat, v_next, strict=True)
+    )
+    squares = np.stack([(problem.p * error**2).sum(axis=-1) for error in errors])
+    return _ModelGaps(squares, problem.true_q.v - (problem.pi * q_hat).sum(axis=-1))
+
+
+def _per_decision_moment(problem: _Problem, ratio: Floats, estimator: str, model: QFunction | None) -> _Moment:
+    """DR: M = E[(R − q̂ + γ v')²] + γ² E[U'], U = Σ_a k M − (v − v̂)², v̂ = Σ_a π q̂; PDIS is q̂ = v̂ = 0.
+
+    U is the variance of the value of the rest of an episode. Carrying it instead of the second moment U + v² keeps the
+    digits where the model is good: no large numbers are subtracted.
+    """
+    mdp, pi = problem.mdp, problem.pi
+    gaps = _model_gaps(problem, estimator, model)
+    moments = np.empty((mdp.horizon, *pi.shape))
+    rest = np.zeros(mdp.states)  # U at t + 1
+    for t in reversed(range(mdp.horizon)):
+        moments[t] = gaps.squares[t] + mdp.discount**2 * problem.p @ rest
+        rest = np.where(mdp.terminal, 0.0, _weighted(pi * ratio[t], moments[t]) - gaps.means[t] ** 2)
 
     def gradient() -> Floats:
         e = mdp.initial
         result = np.empty_like(moments)
-        for t in range(horizon):
+        for t in range(mdp.horizon):
             result[t] = -e[:, None] * ratio[t] ** 2 * moments[t]
-            e = gamma**2 * np.einsum("sa,san->n", e[:, None] * pi * ratio[t], problem.p)
+            e = mdp.discount**2 * np.einsum("sa,san->n", e[:, None] * pi * ratio[t], problem.p)
         return result
 
-    return _Moment(float(mdp.initial @ n), gradient)
+    return _Moment(float(mdp.initial @ (rest + problem.true_q.v[0] ** 2)), gradient)

@@ -83,6 +83,7 @@ def estimator(
     return wrap if function is None else wrap(function)
 
 
+@in_64_bit
 def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
     if not evaluation.traceable:
@@ -92,7 +93,8 @@ def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
         ratios[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
         return ratios
     log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
-    return jnp.where(trajectories.mask, log_probs.astype(jnp.float64) - trajectories.log_probs, 0.0)
+    ratios = jnp.asarray(log_probs, jnp.float64) - trajectories.log_probs
+    return at_the_edge(jnp.where(trajectories.mask, ratios, 0.0))
 
 
 def discounts(discount: Array, like: Array) -> Array:

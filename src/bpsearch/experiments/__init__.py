@@ -1,0 +1,1 @@
+"""Experiments: configuration over the library."""

@@ -1,0 +1,71 @@
+"""How every figure of the project looks, and the pieces that several of them share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bpsearch.trajectories import Array
+
+# A palette that stays apart for color-blind readers and in gray print (Okabe and Ito).
+COLORS = {
+    "blue": "#0072B2",
+    "vermilion": "#D55E00",
+    "green": "#009E73",
+    "purple": "#CC79A7",
+    "sky": "#56B4E9",
+    "orange": "#E69F00",
+    "gray": "#666666",
+}
+_STYLE: dict[Any, Any] = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "legend.frameon": False,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bpsearch",
+}
+
+
+@contextmanager
+def figure(rows: int, columns: int, *, width: float, height: float) -> Iterator[tuple[Figure, Any]]:
+    """A figure in the project's style, drawn without a window, with its axes as an array (rows, columns)."""
+    with matplotlib.rc_context(_STYLE):
+        drawing = Figure(figsize=(width, height), layout="constrained")
+        yield drawing, drawing.subplots(rows, columns, squeeze=False)
+
+
+def save(drawing: Figure, directory: Path, name: str) -> list[Path]:
+    """Write the figure as PNG and SVG; the files do not depend on when they were written."""
+    directory.mkdir(parents=True, exist_ok=True)
+    paths = [directory / f"{name}.{suffix}" for suffix in ("png", "svg")]
+    drawing.savefig(paths[0])
+    drawing.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def band(axes: Axes, x: Array, low: Array, high: Array, color: str) -> None:
+    """A translucent band between two curves."""
+    axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
+
+
+def mse_curve(axes: Axes, x: Array, squared_errors: Array, *, label: str, color: str, style: str = "-") -> None:
+    """Mean squared error over trials, (trials, points), with its 95% confidence band, on log axes."""
+    mean = squared_errors.mean(axis=0)
+    half = 1.96 * squared_errors.std(axis=0, ddof=1) / np.sqrt(len(squared_errors))
+    axes.plot(x, mean, color=color, linestyle=style, label=label, linewidth=1.4)
+    band(axes, x, np.maximum(mean - half, mean * 1e-2), mean + half, color)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
