@@ -22,17 +22,18 @@ from bpsearch.errors import (
 )
 from toy_envs import Bad, Crashing, DictToy, Foreign, PaysAction, RandomLength, Toy
 
-FIELDS = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
+FIELDS = ("observations", "actions", "rewards", "mask", "final_observations")
 
 
 class Linear(torch.nn.Module):
-    """Logits or means linear in the observation."""
+    """Logits or means linear in the observation, in 64 bit."""
 
     def __init__(self, inputs: int, outputs: int, gaussian: bool = False) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(0)
         self.weight = torch.nn.Parameter(torch.randn(outputs, inputs, generator=generator) * 0.3)
         self.gaussian = gaussian
+        self.double()
 
     def forward(self, observations: torch.Tensor) -> torch.distributions.Distribution:
         output = observations @ self.weight.T
@@ -55,6 +56,7 @@ def for_env(env_id: str) -> Any:
 def assert_same(one: bps.Trajectories, other: bps.Trajectories) -> None:
     for field in FIELDS:
         jax.tree_util.tree_map(np.testing.assert_array_equal, getattr(one, field), getattr(other, field))
+    np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-12)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -153,6 +155,7 @@ class DictModule(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.position, self.mode = torch.nn.Linear(3, 5), torch.nn.Embedding(4, 5)
+        self.double()
 
     def forward(self, observations: dict[str, torch.Tensor]) -> list[torch.distributions.Distribution]:
         logits = self.position(observations["position"]) + self.mode(observations["mode"])

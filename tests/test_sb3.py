@@ -147,6 +147,19 @@ def test_monte_carlo_agrees_with_evaluate_policy() -> None:
     assert abs(np.mean(theirs) - np.mean(ours)) < 4.0 * error
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_episodes_of_agents_do_not_depend_on_the_number_of_environments(env_id: str) -> None:
+    policy = bps.load_sb3(AGENTS / f"ppo-{env_id.lower()}.zip", env_id)
+    alone = bps.sample(env_id, policy, 12, seed=2, num_envs=1, horizon=100)
+    for num_envs in (5, 12):
+        beside = bps.sample(env_id, policy, 12, seed=2, num_envs=num_envs, horizon=100)
+        np.testing.assert_array_equal(beside.observations, alone.observations)
+        np.testing.assert_array_equal(beside.actions, alone.actions)
+        np.testing.assert_allclose(beside.log_probs, alone.log_probs, atol=1e-12)
+    again = policy.log_prob(alone.observations, alone.actions)
+    np.testing.assert_allclose(np.where(alone.mask, again, 0.0), alone.log_probs, atol=1e-12)
+
+
 def test_search_agrees_with_monte_carlo() -> None:
     """|z| < 4 for the difference of two means: a false alarm once in 16,000 seeds."""
     policy = bps.load_sb3(CARTPOLE, "CartPole-v1", adapt="action_net")

@@ -1,5 +1,6 @@
 """Torch modules as policies: draws, log-probabilities, scores, and the parameters that are adapted."""
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,11 @@ class Module(torch.nn.Module):
         return self.head(output) if self.head.__code__.co_argcount == 1 else self.head(output, self.log_std.exp())
 
 
+class Logits(torch.nn.Module):
+    def forward(self, logits: torch.Tensor) -> Categorical:
+        return Categorical(logits=logits)
+
+
 KINDS: dict[str, tuple[int, gymnasium.Space[Any], Callable[..., Any]]] = {
     "categorical": (3, Discrete(3, start=2), lambda x: Categorical(logits=x)),
     "categorical by probabilities": (3, Discrete(3), lambda x: Categorical(probs=x.softmax(-1))),
@@ -74,7 +80,7 @@ def drawn(policy: TorchPolicy, rows: int) -> tuple[Any, ...]:
 def test_recorded_log_probabilities_are_those_of_the_drawn_actions(kind: str) -> None:
     policy = policy_of(kind)
     observations, actions, log_probs, executed = drawn(policy, 50)
-    np.testing.assert_allclose(policy.log_prob(observations, actions), log_probs, rtol=1e-12)
+    np.testing.assert_allclose(policy.log_prob(observations, actions), log_probs, rtol=1e-10)
     np.testing.assert_allclose(
         policy.log_prob(observations.reshape(5, 10, 3), actions.reshape(5, 10, *actions.shape[1:])),
         log_probs.reshape(5, 10),
@@ -190,6 +196,16 @@ def test_policies_are_immutable() -> None:
         policy.flat[0] = 1.0
     doubled = jax.tree_util.tree_map(lambda leaf: 2.0 * leaf, policy)
     np.testing.assert_array_equal(doubled.flat, 2.0 * policy.flat)
+
+
+def test_policies_can_be_pickled() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), Logits())
+    policy = from_torch(module, OBSERVATIONS, Discrete(3))
+    observations, actions, log_probs, _ = drawn(policy, 5)
+    copied = pickle.loads(pickle.dumps(policy))
+    np.testing.assert_array_equal(copied.log_prob(observations, actions), policy.log_prob(observations, actions))
+    other = copied.with_flat(policy.flat + np.arange(12.0))
+    assert not np.allclose(other.log_prob(observations, actions), log_probs)
 
 
 def test_distributions_that_do_not_fit_are_refused() -> None:

@@ -26,8 +26,8 @@ class Policy(ABC):
     """
 
     traceable: ClassVar[bool] = True
-    # `act` is called with a multiple of this many rows, because matrix products round a row differently for small or
-    # odd numbers of rows: with it, an episode does not depend on how many others run beside it.
+    # `act` is called with a multiple of this many rows: for small or odd numbers of rows matrix products round a row
+    # differently, and an episode should not depend on how many others run beside it.
     row_multiple: ClassVar[int] = 16
 
     @property

@@ -9,10 +9,10 @@ import gymnasium
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BaseModel, BasePolicy
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
-from stable_baselines3.sac.policies import SACPolicy
+from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN, SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch.distributions import AffineTransform, Distribution, Normal, TanhTransform, TransformedDistribution
 
@@ -127,21 +127,34 @@ class _Normalizer(torch.nn.Module):
 
 
 class _Actor(torch.nn.Module):
-    """PPO and A2C."""
+    """PPO and A2C. What follows the features runs in 64 bit, so that an action hardly ever hangs on rounding."""
 
     def __init__(self, policy: ActorCriticPolicy, normalizer: _Normalizer) -> None:
         super().__init__()
         self.policy = policy
         self.normalizer = normalizer
+        self.plain = type(policy).get_distribution is ActorCriticPolicy.get_distribution
+        if self.plain:
+            policy.mlp_extractor.double()
+            policy.action_net.double()
+            if hasattr(policy, "log_std"):
+                policy.log_std.data = policy.log_std.data.double()
 
     def forward(self, observations: Any) -> Distribution | list[Distribution]:
-        distribution: Any = self.policy.get_distribution(self.normalizer(observations))
+        policy, observations = self.policy, self.normalizer(observations)
+        distribution: Any
+        if self.plain:
+            features = BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
+            latent = policy.mlp_extractor.forward_actor(features.double())
+            distribution = policy._get_action_dist_from_latent(latent)
+        else:
+            distribution = policy.get_distribution(observations)
         output: Distribution | list[Distribution] = distribution.distribution
         return output
 
 
 class _SquashedActor(torch.nn.Module):
-    """SAC: a Gaussian, squashed by tanh and stretched to the action space."""
+    """SAC: a Gaussian, squashed by tanh and stretched to the action space; in 64 bit after the features."""
 
     def __init__(self, policy: SACPolicy, normalizer: _Normalizer, space: gymnasium.spaces.Box) -> None:
         super().__init__()
@@ -149,10 +162,14 @@ class _SquashedActor(torch.nn.Module):
         self.normalizer = normalizer
         self.middle = torch.tensor((space.low + space.high) / 2)
         self.half_width = torch.tensor((space.high - space.low) / 2)
+        for part in (policy.actor.latent_pi, policy.actor.mu, policy.actor.log_std):
+            part.double()
 
     def forward(self, observations: Any) -> Distribution:
-        mean, log_std, _ = self.policy.actor.get_action_dist_params(self.normalizer(observations))
-        gaussian = Normal(mean, log_std.exp())
+        actor: Any = self.policy.actor
+        features = actor.extract_features(self.normalizer(observations), actor.features_extractor)
+        latent = actor.latent_pi(features.double())
+        gaussian = Normal(actor.mu(latent), actor.log_std(latent).clamp(LOG_STD_MIN, LOG_STD_MAX).exp())
         return TransformedDistribution(gaussian, [TanhTransform(), AffineTransform(self.middle, self.half_width)])
 
 

@@ -30,7 +30,8 @@ def from_torch(
 ) -> "TorchPolicy":
     """A policy from a torch module whose `forward` gives a `torch.distributions` object.
 
-    The module is copied and put into evaluation mode: what happens to the original later does not matter.
+    The module is copied and put into evaluation mode: what happens to the original later does not matter. It runs in
+    the precision of its parameters; in 64 bit (`module.double()`) rounding hardly ever decides an action.
 
     Args:
         module: called with a tensor of N observations (a dict of tensors for a `Dict` space), floating-point ones in
@@ -173,7 +174,7 @@ class _Architecture:
         action_space: gymnasium.Space[Any],
         adapt: str | Sequence[str] | None,
     ) -> None:
-        self.module = copy.deepcopy(module).eval().requires_grad_(True)
+        self.module = copy.deepcopy(module).cpu().eval().requires_grad_(True)
         self.observation_space = observation_space
         everything = dict(self.module.named_parameters())
         if not everything:
@@ -185,6 +186,14 @@ class _Architecture:
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
         self._lock = threading.RLock()
         self._present: Array = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A lock cannot be copied or pickled, and a copied vector is another object.
+        return self.__dict__ | {"_lock": None, "_present": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
 
     @contextmanager
     def at(self, vector: Array) -> Iterator[Head]:

@@ -137,7 +137,7 @@ class GaussianHead(Head):
         gaussian = _gaussian(output)
         loc, scale = _array(gaussian.loc.flatten(1)), _array(gaussian.scale.flatten(1))
         normal = ndtri(np.maximum(uniforms, 2.0**-54))  # 0 would give −inf
-        actions = (loc + scale * normal).astype(np.float64 if gaussian.loc.dtype == torch.float64 else np.float32)
+        actions = (loc + scale * normal).astype(self.space.dtype)
         standard = (actions - loc) / scale
         log_probs = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
         return self._shaped(actions), log_probs

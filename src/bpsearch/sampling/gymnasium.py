@@ -27,9 +27,13 @@ class GymnasiumSampler:
 
     The episodes of a batch are numbered before they run and each is run to its end, so none is preferred for being
     short. Environment and policy of an episode get their random numbers from (seed, batch, episode) only: the batch
-    does not depend on the number of parallel environments, nor on how they run. This is exact as far as the policy's
-    matrix products round a row alike in every batch of a multiple of 16 rows, which they did wherever it was measured
-    on CPUs, and as far as the environment forgets all about earlier episodes when it is reset with a seed.
+    does not depend on the number of parallel environments, nor on how they run, as far as the environment forgets all
+    about earlier episodes when it is reset with a seed.
+
+    What remains is rounding: a matrix product may round a row differently in another place or number of rows. Policies
+    that compute in 64 bit, tables and those of `from_sb3` (after their features) among them, are the same to the
+    last bit but for one action in about a billion. In 32 bit most networks are too, because the sampler pads to a
+    multiple of 16 rows; where one is not, an action differs about once in ten million steps.
 
     An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once.
 
