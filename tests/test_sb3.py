@@ -137,12 +137,13 @@ def test_statistics_of_vec_normalize_are_part_of_the_policy(tmp_path: Path) -> N
         np.testing.assert_allclose(loaded.log_prob(observations, actions), now, atol=1e-6)
 
 
-def test_monte_carlo_agrees_with_evaluate_policy() -> None:
+@pytest.mark.parametrize(("env_id", "episodes"), [("CartPole-v1", 100), ("Acrobot-v1", 40), ("Pendulum-v1", 40)])
+def test_monte_carlo_agrees_with_evaluate_policy(env_id: str, episodes: int) -> None:
     """|z| < 4 for the difference of two means: a false alarm once in 16,000 seeds."""
-    model = PPO.load(CARTPOLE, device="cpu")
-    envs = make_vec_env("CartPole-v1", n_envs=8, seed=1)
-    theirs, _ = evaluate_policy(model, envs, n_eval_episodes=120, deterministic=False, return_episode_rewards=True)
-    ours = bps.sample("CartPole-v1", bps.from_sb3(model), 120, seed=1).returns()
+    model = PPO.load(AGENTS / f"ppo-{env_id.lower()}.zip", device="cpu")
+    envs = make_vec_env(env_id, n_envs=8, seed=1)
+    theirs, _ = evaluate_policy(model, envs, n_eval_episodes=episodes, deterministic=False, return_episode_rewards=True)
+    ours = bps.sample(env_id, bps.from_sb3(model), episodes, seed=1).returns()
     error = np.sqrt(np.var(theirs, ddof=1) / len(theirs) + np.var(ours, ddof=1) / len(ours))
     assert abs(np.mean(theirs) - np.mean(ours)) < 4.0 * error
 

@@ -1,6 +1,7 @@
 """Torch modules as policies: draws, log-probabilities, scores, and the parameters that are adapted."""
 
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.distributions import (
 )
 
 import bpsearch as bps
-from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
+from bpsearch.errors import InvalidArgumentError, MissingDependencyError, SpaceMismatchError
 from bpsearch.policies.torch import TorchPolicy, from_torch
 
 OBSERVATIONS = Box(-1.0, 1.0, (3,), np.float64)
@@ -233,3 +234,10 @@ def test_names_that_need_torch_are_found_late() -> None:
     assert bps.from_torch is from_torch
     with pytest.raises(AttributeError, match="has no attribute 'from_keras'"):
         bps.from_keras  # noqa: B018
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "bpsearch.policies.torch")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingDependencyError, match=r"needs the package torch.*pip install 'bpsearch\[sb3\]'"):
+        bps.from_torch  # noqa: B018

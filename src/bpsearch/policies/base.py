@@ -138,7 +138,8 @@ class Policy(ABC):
 def clipped(space: gymnasium.Space[Any], actions: Array) -> Array:
     """What the environment is given for drawn actions: those outside of a box are clipped to it."""
     if isinstance(space, gymnasium.spaces.Box):
-        return np.clip(actions, space.low, space.high).astype(space.dtype, copy=False)
+        # On a few rows twice as fast as np.clip.
+        return np.minimum(np.maximum(actions, space.low), space.high).astype(space.dtype, copy=False)
     return actions
 
 

@@ -9,16 +9,24 @@ import gymnasium
 import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.distributions import CategoricalDistribution, DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BaseModel, BasePolicy
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN, SACPolicy
 from stable_baselines3.td3.policies import TD3Policy
-from torch.distributions import AffineTransform, Distribution, Normal, TanhTransform, TransformedDistribution
+from torch.distributions import (
+    AffineTransform,
+    Categorical,
+    Distribution,
+    Normal,
+    TanhTransform,
+    TransformedDistribution,
+)
 
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.function import FunctionPolicy
-from bpsearch.policies.torch import TorchPolicy, from_torch
+from bpsearch.policies.torch import Architecture, TorchPolicy
 from bpsearch.trajectories import Array
 
 Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
@@ -76,7 +84,7 @@ def of_policy(
         )
     if adapt is not None:
         adapt = [f"policy.{name}" for name in ((adapt,) if isinstance(adapt, str) else adapt)]
-    return from_torch(module, *spaces, adapt=adapt)
+    return TorchPolicy.of(Architecture(module, *spaces, adapt, cast=False))
 
 
 def _copied(policy: BasePolicy) -> BasePolicy:
@@ -133,7 +141,8 @@ class _Actor(torch.nn.Module):
         super().__init__()
         self.policy = policy
         self.normalizer = normalizer
-        self.plain = type(policy).get_distribution is ActorCriticPolicy.get_distribution
+        overridable = ("get_distribution", "_get_action_dist_from_latent")
+        self.plain = all(getattr(type(policy), name) is getattr(ActorCriticPolicy, name) for name in overridable)
         if self.plain:
             policy.mlp_extractor.double()
             policy.action_net.double()
@@ -143,14 +152,19 @@ class _Actor(torch.nn.Module):
     def forward(self, observations: Any) -> Distribution | list[Distribution]:
         policy, observations = self.policy, self.normalizer(observations)
         distribution: Any
-        if self.plain:
-            features = BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
-            latent = policy.mlp_extractor.forward_actor(features.double())
-            distribution = policy._get_action_dist_from_latent(latent)
-        else:
+        if not self.plain:
             distribution = policy.get_distribution(observations)
-        output: Distribution | list[Distribution] = distribution.distribution
-        return output
+            return distribution.distribution  # type: ignore[no-any-return]
+        features = BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
+        latent = policy.mlp_extractor.forward_actor(features.double())
+        # The two usual kinds are made here without SB3's checks, which take as long as the network.
+        if isinstance(policy.action_dist, CategoricalDistribution):
+            return Categorical(logits=policy.action_net(latent), validate_args=False)
+        if type(policy.action_dist) is DiagGaussianDistribution:
+            mean = policy.action_net(latent)
+            return Normal(mean, policy.log_std.exp().expand_as(mean), validate_args=False)
+        distribution = policy._get_action_dist_from_latent(latent)
+        return distribution.distribution  # type: ignore[no-any-return]
 
 
 class _SquashedActor(torch.nn.Module):
@@ -169,8 +183,12 @@ class _SquashedActor(torch.nn.Module):
         actor: Any = self.policy.actor
         features = actor.extract_features(self.normalizer(observations), actor.features_extractor)
         latent = actor.latent_pi(features.double())
-        gaussian = Normal(actor.mu(latent), actor.log_std(latent).clamp(LOG_STD_MIN, LOG_STD_MAX).exp())
-        return TransformedDistribution(gaussian, [TanhTransform(), AffineTransform(self.middle, self.half_width)])
+        scale = actor.log_std(latent).clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+        return TransformedDistribution(
+            Normal(actor.mu(latent), scale, validate_args=False),
+            [TanhTransform(), AffineTransform(self.middle, self.half_width)],
+            validate_args=False,
+        )
 
 
 class _Greedy:

@@ -43,7 +43,7 @@ def from_torch(
         adapt: the parameters that a search may change, by name or by the first part of their dotted names, the last
             layer for instance; all on which the distribution depends by default.
     """
-    return TorchPolicy.of(_Architecture(module, observation_space, action_space, adapt))
+    return TorchPolicy.of(Architecture(module, observation_space, action_space, adapt))
 
 
 @pytree(static=("architecture",))
@@ -57,11 +57,11 @@ class TorchPolicy(Policy):
     """
 
     vector: Array
-    architecture: "_Architecture"
+    architecture: "Architecture"
     traceable: ClassVar[bool] = False
 
     @classmethod
-    def of(cls, architecture: "_Architecture") -> Self:
+    def of(cls, architecture: "Architecture") -> Self:
         """The policy of the module as it is."""
         return cls(_read_only(architecture.initial), architecture)
 
@@ -160,11 +160,18 @@ class TorchPolicy(Policy):
         return jax.tree_util.tree_map(flatten, arrays)
 
 
-class _Architecture:
+class Architecture:
     """A module, which of its parameters are adapted, and how actions are drawn from what it returns.
 
     The adapted parameters of a policy are written into the one module when that policy is used, and stay there until
     another is: sampling does not pay for the exchange at every step. `at` is the only door to the module.
+
+    Args:
+        module: see `from_torch`, as for the others.
+        observation_space: of the environment.
+        action_space: of the environment.
+        adapt: which parameters.
+        cast: whether the module wants floating-point observations in the type of its parameters.
     """
 
     def __init__(
@@ -173,13 +180,15 @@ class _Architecture:
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
         adapt: str | Sequence[str] | None,
+        *,
+        cast: bool = True,
     ) -> None:
         self.module = copy.deepcopy(module).cpu().eval().requires_grad_(True)
         self.observation_space = observation_space
         everything = dict(self.module.named_parameters())
         if not everything:
             raise InvalidArgumentError(f"the module has no parameters that a search could adapt: {module}")
-        self._dtype = next(iter(everything.values())).dtype
+        self._dtype = next(iter(everything.values())).dtype if cast else None
         output = self.module(self.tensors(_two_observations(observation_space)))
         self.head: Head = head_of(output, action_space)
         self._adapted = self._choose(everything, output, adapt)
@@ -217,7 +226,7 @@ class _Architecture:
         if isinstance(observations, dict):
             return {key: self.tensors(value) for key, value in observations.items()}
         tensor = _tensor(observations)
-        return tensor.to(self._dtype) if tensor.is_floating_point() else tensor
+        return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
 
     def _choose(
         self, everything: dict[str, torch.nn.Parameter], output: Output, adapt: str | Sequence[str] | None
