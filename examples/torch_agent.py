@@ -31,6 +31,7 @@ class Agent(torch.nn.Module):
         self.actor = torch.nn.Sequential(layer(inputs, 64), torch.nn.Tanh(), layer(64, actions, 0.01))
 
     def get_value(self, observations: torch.Tensor) -> torch.Tensor:
+        """The critic's, which evaluation does not need."""
         return self.critic(observations)
 
 
@@ -42,6 +43,7 @@ class Actor(torch.nn.Module):
         self.agent = agent
 
     def forward(self, observations: torch.Tensor) -> Categorical:
+        """The distribution of the actions."""
         return Categorical(logits=self.agent.actor(observations))
 
 

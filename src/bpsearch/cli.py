@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -63,7 +64,7 @@ def demo(
         }
         print_json({"truth": result.truth, "methods": rows, "figure": str(path)})
         return
-    table = Table(title="One policy of the 4x4 gridworld, evaluated by two methods", title_style="bold")
+    table = Table(title="One policy of the 4x4 gridworld, evaluated by two methods", box=box.SIMPLE_HEAD)
     for column in ("method", "episodes", "value", "95% interval", "truth", "saved", "MSE ratio"):
         table.add_column(column, justify="left" if column == "method" else "right")
     for name, estimate in result.estimates.items():
@@ -73,7 +74,7 @@ def demo(
             name,
             f"{estimate.episodes}",
             f"{estimate.value:.3f}",
-            f"[{low:.3f}, {high:.3f}]".replace("[", r"\["),
+            f"[{low:.2f}, {high:.2f}]".replace("[", r"\["),
             f"{result.truth:.3f}",
             f"{saved}" if name != "Monte Carlo" else "-",
             f"{errors[name] / baseline:.2f}",
@@ -83,7 +84,8 @@ def demo(
     repetitions = len(next(iter(result.squared_errors.values())))
     console.print(
         "BPG: behavior policy gradient. Truth: exact. Saved: how many more episodes Monte Carlo would need for\n"
-        f"the same standard error. MSE ratio: to Monte Carlo's, over {repetitions} repeated evaluations.\nFigure: {path}",
+        f"the same standard error. MSE ratio: to Monte Carlo's, over {repetitions} repeated evaluations.\n"
+        f"Figure: {path}",
         soft_wrap=True,
     )
 

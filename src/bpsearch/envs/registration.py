@@ -1,4 +1,4 @@
-"""Gymnasium ids of the environments, found by `gymnasium.make` without importing bpsearch."""
+"""Gymnasium ids of the environments: known after `import bpsearch`, or as `gymnasium.make("bpsearch:<id>")`."""
 
 from typing import Any
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.checks import check_discount
-from bpsearch.errors import ModelRequiredError
+from bpsearch.errors import InvalidArgumentError, ModelRequiredError
 from bpsearch.estimators.base import Estimator, log_ratios
 from bpsearch.models.tabular import TabularModel, TabularModelState, Use
 from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
@@ -59,7 +59,7 @@ class Valuation:
 
     def __post_init__(self) -> None:
         if not isinstance(self.estimator, Estimator):
-            raise ModelRequiredError(
+            raise InvalidArgumentError(
                 f"estimator must be an Estimator, got {self.estimator!r}; decorate a function with bps.estimator"
             )
         if self.estimator.needs_model != (self.model is not None):
