@@ -76,7 +76,7 @@ class CategoricalHead(Head):
         actions = np.empty(uniforms.shape, np.int64)
         total = np.zeros(len(uniforms))
         rows = np.arange(len(uniforms))
-        for part, tensor in enumerate(self._logits(output)):
+        for part, tensor in enumerate(_logits_of(output)):
             logits = _array(tensor)
             logits = logits - logits.max(axis=-1, keepdims=True)
             cumulative = np.exp(logits).cumsum(axis=-1)
@@ -92,14 +92,9 @@ class CategoricalHead(Head):
         indices = actions.reshape(len(actions), -1) - torch.from_numpy(self._start)
         parts = [
             logits.double().log_softmax(-1).gather(-1, indices[:, part, None])[:, 0]
-            for part, logits in enumerate(self._logits(output))
+            for part, logits in enumerate(_logits_of(output))
         ]
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
-
-    def _logits(self, output: Output) -> Iterator[torch.Tensor]:
-        for part in output if isinstance(output, Sequence) else (output,):
-            assert isinstance(part, Categorical)
-            yield from (part.logits,) if part.logits.ndim == 2 else part.logits.unbind(1)
 
 
 class BernoulliHead(Head):
@@ -189,15 +184,13 @@ def head_of(output: Output, space: gymnasium.Space[Any]) -> Head:
 
 
 def _match(output: Output, space: gymnasium.Space[Any]) -> tuple[Head | None, tuple[int, ...]]:
-    if isinstance(space, gymnasium.spaces.Discrete) and isinstance(output, Categorical):
-        counts = [output.logits.shape[-1]] == [space.n]
-        return CategoricalHead(space) if counts else None, tuple(output.batch_shape)
-    if isinstance(space, gymnasium.spaces.MultiDiscrete) and len(space.shape) == 1:
+    if isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
         parts = output if isinstance(output, Sequence) else (output,)
-        if all(isinstance(part, Categorical) for part in parts):
-            logits = [x for part in parts for x in (part.logits,) if x.ndim == 2] or list(parts[0].logits.unbind(1))  # type: ignore[attr-defined]
-            fits = [x.shape[-1] for x in logits] == list(space.nvec)
-            return CategoricalHead(space) if fits else None, (len(logits[0]), len(logits))
+        counts = np.atleast_1d(space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec)
+        if counts.ndim == 1 and all(isinstance(part, Categorical) for part in parts):
+            logits = list(_logits_of(output))
+            if [part.shape[-1] for part in logits] == counts.tolist():
+                return CategoricalHead(space), (len(logits[0]), len(logits))
     if isinstance(output, Distribution):
         base = _without_independent(output)
         if isinstance(space, gymnasium.spaces.MultiBinary) and isinstance(base, Bernoulli):
@@ -205,6 +198,13 @@ def _match(output: Output, space: gymnasium.Space[Any]) -> tuple[Head | None, tu
         if isinstance(space, gymnasium.spaces.Box) and isinstance(_gaussian(output), Normal):
             return GaussianHead(space), tuple(_gaussian(output).batch_shape)
     return None, ()
+
+
+def _logits_of(output: Output) -> Iterator[torch.Tensor]:
+    """(N, A) for each part of a discrete action."""
+    for part in output if isinstance(output, Sequence) else (output,):
+        assert isinstance(part, Categorical)
+        yield from (part.logits,) if part.logits.ndim == 2 else part.logits.unbind(1)
 
 
 def _without_independent(output: Output) -> Output:
