@@ -1,16 +1,29 @@
 """bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search."""
 
-from bpsearch import envs, estimators, models, oracle, search, training
+from typing import TYPE_CHECKING, Any
+
+from bpsearch import envs, estimators, models, oracle, policies, search, training
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import Estimator, estimator
 from bpsearch.evaluate import evaluate
-from bpsearch.policies import CategoricalMLP, GaussianMLP, Policy, SoftmaxTable, load_policy, shipped_policy
-from bpsearch.sampling import sample
+from bpsearch.policies import (
+    CategoricalMLP,
+    FunctionPolicy,
+    GaussianMLP,
+    Policy,
+    SoftmaxTable,
+    load_policy,
+    shipped_policy,
+)
+from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search import BPG, OnPolicy, Search, StepSize
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
+
+if TYPE_CHECKING:
+    from bpsearch.policies import from_sb3, from_torch, load_sb3
 
 _register()
 
@@ -19,7 +32,9 @@ __all__ = [
     "CategoricalMLP",
     "Estimate",
     "Estimator",
+    "FunctionPolicy",
     "GaussianMLP",
+    "GymnasiumSampler",
     "OnPolicy",
     "Policy",
     "Search",
@@ -32,11 +47,22 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "from_sb3",
+    "from_torch",
     "load_policy",
+    "load_sb3",
     "models",
     "oracle",
+    "policies",
     "sample",
     "search",
     "shipped_policy",
     "training",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is imported when it is first used."""
+    if name in ("from_sb3", "from_torch", "load_sb3"):
+        return getattr(policies, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

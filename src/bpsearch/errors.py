@@ -41,5 +41,21 @@ class DeterministicPolicyError(BPSearchError, ValueError):
     """A method that needs action probabilities was asked to evaluate a policy without action noise."""
 
 
+class UnknownProbabilitiesError(BPSearchError, ValueError):
+    """A method that needs action probabilities was asked to evaluate a policy that does not give them."""
+
+
+class EpisodeCrashError(BPSearchError, RuntimeError):
+    """An environment failed in an episode, and failed again when the episode was replayed with the same seed."""
+
+
+class UntrustedFileError(BPSearchError, ValueError):
+    """A policy file cannot be read without running code that it contains, and the caller did not say `trust=True`."""
+
+
 class PolicyFileError(BPSearchError, ValueError):
-    """A policy file is missing, damaged, or was not written by bpsearch."""
+    """A policy file is missing, damaged, or not what it should be."""
+
+
+class MissingDependencyError(BPSearchError, ImportError):
+    """An optional package that this feature needs is not installed."""

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from bpsearch.errors import InvalidTrajectoriesError, SupportError
-from bpsearch.numerics import pytree
+from bpsearch.numerics import pytree, to_numpy
 
 Array = Any  # a NumPy array outside of `jit`, a JAX array or tracer inside
 
@@ -21,7 +22,7 @@ class Trajectories:
     Constructing a batch checks it: a number that no episode can have is refused with its episode and step.
 
     Attributes:
-        observations: (N, T, ...), S_t.
+        observations: (N, T, ...), S_t; a dict of such arrays for dict observations.
         actions: (N, T, ...), A_t as the policy drew it (not as clipped for the environment).
         rewards: (N, T), R_t, 64 bit.
         log_probs: (N, T), log π_b(A_t|S_t) of the behavior policy as recorded when sampling, 64 bit.
@@ -47,24 +48,28 @@ class Trajectories:
                 f"mask must have the shape (episodes, steps) with at least one of each, got {mask.shape}"
             )
         for name in ("observations", "actions", "rewards", "log_probs"):
-            value = np.asarray(getattr(self, name))
-            leading, expected = value.shape[:2], mask.shape
-            if leading != expected or (name in ("rewards", "log_probs") and value.ndim != 2):
-                raise InvalidTrajectoriesError(
-                    f"{name} must have the leading shape {expected} of the mask, got {value.shape}"
-                )
+            value = to_numpy(getattr(self, name))
+            for array in _arrays(value):
+                if array.shape[:2] != mask.shape or (name in ("rewards", "log_probs") and array.ndim != 2):
+                    raise InvalidTrajectoriesError(
+                        f"{name} must have the leading shape {mask.shape} of the mask, got {array.shape}"
+                    )
             object.__setattr__(self, name, value)
         if self.final_observations is not None:
-            final = np.asarray(self.final_observations)
-            expected = (mask.shape[0], *self.observations.shape[2:])
-            if final.shape != expected:
-                raise InvalidTrajectoriesError(f"final_observations must have the shape {expected}, got {final.shape}")
-            object.__setattr__(self, "final_observations", final)
+            finals = to_numpy(self.final_observations)
+            for final, array in zip(_arrays(finals), _arrays(self.observations), strict=True):
+                expected = (mask.shape[0], *array.shape[2:])
+                if final.shape != expected:
+                    raise InvalidTrajectoriesError(
+                        f"final_observations must have the shape {expected}, got {final.shape}"
+                    )
+            object.__setattr__(self, "final_observations", finals)
         _check_prefix(mask)
         rewards = np.asarray(self.rewards, dtype=np.float64)
         log_probs = np.asarray(self.log_probs, dtype=np.float64)
         _check_finite("reward", rewards, mask)
-        _check_finite("observation", self.observations, mask)
+        for array in _arrays(self.observations):
+            _check_finite("observation", array, mask)
         _check_log_probs(log_probs, mask, self.actions)
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "rewards", np.where(mask, rewards, 0.0))
@@ -90,7 +95,8 @@ class Trajectories:
         horizon = max(batch.mask.shape[1] for batch in batches)
 
         def joined(name: str) -> Array:
-            return np.concatenate([_padded(getattr(batch, name), horizon) for batch in batches])
+            values = [_padded(getattr(batch, name), horizon) for batch in batches]
+            return jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *values)
 
         finals: list[Array] = [batch.final_observations for batch in batches]
         parameters = [batch.behavior_parameters for batch in batches]
@@ -98,15 +104,23 @@ class Trajectories:
         same = first is not None and all(p is not None and np.array_equal(p, first) for p in parameters)
         return Trajectories(
             **{name: joined(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
-            final_observations=None if any(f is None for f in finals) else np.concatenate(finals),
+            final_observations=None
+            if any(f is None for f in finals)
+            else jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *finals),
             behavior_parameters=first if same else None,
             seed=batches[0].seed if len(batches) == 1 else None,
         )
 
 
-def _padded(array: Array, horizon: int) -> Array:
-    value = np.asarray(array)
-    return np.pad(value, [(0, 0), (0, horizon - value.shape[1])] + [(0, 0)] * (value.ndim - 2))
+def _arrays(observations: Array) -> list[Array]:
+    return jax.tree_util.tree_leaves(observations)
+
+
+def _padded(tree: Array, horizon: int) -> Array:
+    def pad(array: Array) -> Array:
+        return np.pad(array, [(0, 0), (0, horizon - array.shape[1])] + [(0, 0)] * (array.ndim - 2))
+
+    return jax.tree_util.tree_map(pad, to_numpy(tree))
 
 
 def _check_prefix(mask: Array) -> None:

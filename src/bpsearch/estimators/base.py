@@ -5,14 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, overload
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import DTypeLike
 
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
 from bpsearch.numerics import at_the_edge, in_64_bit
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
+
+# Log-probabilities of a 32-bit network, computed again in a batch of another shape, differ by this much at most.
+ON_POLICY_TOLERANCE = 1e-3
 
 _DATA = ("rewards", "log_ratios", "mask", "discount")
 _MODEL = ("q_hat", "v_hat")
@@ -83,6 +86,12 @@ def estimator(
 @in_64_bit
 def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
+    if not evaluation.traceable:
+        mask = np.asarray(trajectories.mask)
+        observations = jax.tree_util.tree_map(lambda array: array[mask], trajectories.observations)
+        ratios = np.zeros(mask.shape)
+        ratios[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
+        return ratios
     log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
     ratios = jnp.asarray(log_probs, jnp.float64) - trajectories.log_probs
     return at_the_edge(jnp.where(trajectories.mask, ratios, 0.0))
@@ -108,15 +117,11 @@ def check_values(name: str, values: Array, log_ratios: Array) -> None:
     )
 
 
-def check_on_policy(estimator: Estimator, log_ratios: Array, rounding: DTypeLike = np.float64) -> None:
-    """Refuse off-policy episodes for an estimator that is unbiased only on-policy.
-
-    A policy that computes in the type `rounding` gives the same log-probability twice only up to its rounding, which
-    the square root of the type's precision leaves room for.
-    """
+def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = ON_POLICY_TOLERANCE) -> None:
+    """Refuse off-policy episodes for an estimator that is unbiased only on-policy."""
     if not estimator.on_policy:
         return
-    off = np.abs(np.asarray(log_ratios)) > max(1e-6, np.sqrt(np.finfo(rounding).eps))
+    off = np.abs(np.asarray(log_ratios)) > tolerance
     if off.any():
         episode, step = np.argwhere(off)[0]
         raise OnPolicyError(

@@ -6,9 +6,11 @@ from typing import Any, ClassVar, Self
 import gymnasium
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from bpsearch.numerics import at_the_edge, in_64_bit
+from bpsearch.errors import DeterministicPolicyError
+from bpsearch.numerics import at_the_edge, in_64_bit, to_numpy
 from bpsearch.trajectories import Array
 
 
@@ -24,6 +26,9 @@ class Policy(ABC):
     """
 
     traceable: ClassVar[bool] = True
+    # `act` is called with a multiple of this many rows: for small or odd numbers of rows matrix products round a row
+    # differently, and an episode should not depend on how many others run beside it.
+    row_multiple: ClassVar[int] = 16
 
     @property
     @abstractmethod
@@ -53,9 +58,40 @@ class Policy(ABC):
         """Log π_θ(a|s), one per observation."""
 
     @property
+    def uniforms(self) -> int:
+        """How many uniform numbers select one action in `act`."""
+        return 1
+
+    @in_64_bit
+    def act(self, uniforms: Array, observations: Array) -> tuple[Array, Array, Array]:
+        """Select one action per observation by given random numbers, outside of `jit`.
+
+        Where `sample` draws a batch from one key, here a row's action is a function of that row alone. A sampler that
+        gives every episode its own numbers makes the episode independent of those that run beside it.
+
+        Args:
+            uniforms: (N, U), U = `self.uniforms`, in [0, 1), 64 bit.
+            observations: (N, ...).
+
+        Returns:
+            The actions as drawn, their log-probabilities, and the actions that the environment is to be given:
+            drawn actions outside of a box are clipped to it.
+        """
+        actions, log_probs = to_numpy(_jitted_rows(self, uniforms, observations))
+        return actions, log_probs, clipped(self.action_space, actions)
+
+    @property
     def deterministic(self) -> bool:
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""
         return False
+
+    def check_searchable(self) -> None:
+        """Refuse a search for a better behavior if there can be none."""
+        if self.deterministic:
+            raise DeterministicPolicyError(
+                "the evaluation policy is deterministic: its actions add no variance that another behavior could "
+                "remove; evaluate it by Monte Carlo (method='mc', or OnPolicy())"
+            )
 
     def check_support(self, evaluation: "Policy") -> None:  # noqa: B027
         """Refuse this policy as behavior for `evaluation` if it rules out an action that `evaluation` may take.
@@ -101,3 +137,19 @@ class Policy(ABC):
         scale = jnp.where(largest > 0.0, largest, 1.0)
         steps = tuple(jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (observations, actions, weights / scale))
         return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0] * scale
+
+
+def clipped(space: gymnasium.Space[Any], actions: Array) -> Array:
+    """What the environment is given for drawn actions: those outside of a box are clipped to it."""
+    if isinstance(space, gymnasium.spaces.Box):
+        # On a few rows twice as fast as np.clip.
+        return np.minimum(np.maximum(actions, space.low), space.high).astype(space.dtype, copy=False)
+    return actions
+
+
+@jax.jit
+def _jitted_rows(policy: Policy, uniforms: Array, observations: Array) -> tuple[Array, Array]:
+    """`sample` with one key per row, made of the bits of the row's number."""
+    bits = (uniforms[:, 0] * 2.0**53).astype(jnp.uint64)
+    words = jnp.stack([bits >> 32, bits & 0xFFFFFFFF], axis=-1).astype(jnp.uint32)
+    return jax.vmap(policy.sample)(jax.random.wrap_key_data(words, impl="threefry2x32"), observations)

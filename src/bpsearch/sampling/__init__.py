@@ -1,40 +1,78 @@
-"""Sampling: the one `sample` function over the compiled sampler."""
+"""Sampling: the one `sample` function over the compiled and the Gymnasium sampler."""
 
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import gymnasium
 import jax
 import numpy as np
 
 from bpsearch.checks import check_integer
+from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
-from bpsearch.errors import SpaceMismatchError
-from bpsearch.numerics import in_64_bit, to_numpy
+from bpsearch.envs.sources import GymnasiumSource, factory_of
+from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
+from bpsearch.numerics import in_64_bit, replace, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
+from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.trajectories import Trajectories
 
-__all__ = ["check_spaces", "sample"]
+__all__ = ["GymnasiumSampler", "check_spaces", "sample"]
 
 CHUNK = 1000  # episodes per random stream and compiled call; bounds memory, and results do not depend on it being met
 
 
 @in_64_bit
-def sample(env: CompiledEnv, policy: Policy, episodes: int = 100, *, seed: int = 0, batch: int = 0) -> Trajectories:
+def sample(
+    env: CompiledEnv | GymnasiumSampler | GymnasiumSource,
+    policy: Policy,
+    episodes: int = 100,
+    *,
+    seed: int = 0,
+    batch: int = 0,
+    horizon: int | None = None,
+    env_kwargs: dict[str, Any] | None = None,
+    num_envs: int | None = None,
+    vectorization: Literal["sync", "async"] | None = None,
+) -> Trajectories:
     """Run `policy` in `env` for `episodes` whole episodes.
 
     Args:
-        env: a compiled environment, a `TabularMDP` for instance.
+        env: a compiled environment, a `TabularMDP` for instance; or, for Gymnasium, an environment's id, a factory, a
+            single or a vector environment, or a `GymnasiumSampler`, whose environments stay open from call to call.
         policy: the behavior policy.
         episodes: how many episodes.
         seed: the same seed gives the same episodes.
         batch: the number of the batch within a study: another random stream of the same seed.
+        horizon: cut episodes after this many steps; by default they end as the environment says.
+        env_kwargs: what `gymnasium.make` is given besides an id.
+        num_envs: Gymnasium: how many environments run in parallel, 8 by default; the episodes do not depend on it.
+        vectorization: Gymnasium: "sync" (default) or "async", a process for each environment.
 
     Returns:
         The batch, checked, as NumPy arrays.
     """
     check_integer("episodes", episodes)
+    options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(env, CompiledEnv) and policy.traceable:
+        _refuse("a compiled environment", given)
+        return _sample_compiled(env if horizon is None else _cut(env, horizon), policy, episodes, seed, batch)
+    if isinstance(env, GymnasiumSampler):
+        _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
+        check_spaces(env, policy)
+        return env.sample(policy, episodes, seed=seed, batch=batch)
+    source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
+    if num_envs is None and factory_of(source, env_kwargs) is not None:
+        given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
+    with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
+        check_spaces(sampler, policy)
+        return sampler.sample(policy, episodes, seed=seed, batch=batch)
+
+
+def _sample_compiled(env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int) -> Trajectories:
     check_spaces(env, policy)
     key = batch_key(seed, batch)
     sizes = [min(CHUNK, episodes - start) for start in range(0, episodes, CHUNK)]
@@ -46,7 +84,7 @@ def sample(env: CompiledEnv, policy: Policy, episodes: int = 100, *, seed: int =
     )
 
 
-def check_spaces(env: CompiledEnv, policy: Policy) -> None:
+def check_spaces(env: CompiledEnv | GymnasiumSampler, policy: Policy) -> None:
     """Refuse a policy that does not speak of the environment's observations and actions.
 
     Boxes must have the same shape and both hold real numbers; the policy's must have room for the environment's. Its
@@ -66,3 +104,12 @@ def _has_room(outer: gymnasium.Space[Any], inner: gymnasium.Space[Any]) -> bool:
     real = all(np.issubdtype(space.dtype, np.floating) for space in (outer, inner))
     same = outer.shape == inner.shape
     return real and same and bool(np.all(outer.low <= inner.low) and np.all(outer.high >= inner.high))
+
+
+def _cut(env: CompiledEnv, horizon: int) -> CompiledEnv:
+    return replace(env, horizon=min(env.horizon, check_integer("horizon", horizon)))
+
+
+def _refuse(what: str, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        raise InvalidArgumentError(f"{name} has no meaning for {what}, got {value!r}")

@@ -7,7 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from bpsearch.estimators.base import Estimator, check_on_policy, check_values, log_ratios
+from bpsearch.estimators.base import (
+    ON_POLICY_TOLERANCE,
+    Estimator,
+    check_on_policy,
+    check_values,
+    log_ratios,
+)
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, to_numpy
 from bpsearch.policies.base import Policy
@@ -42,7 +48,8 @@ class Search(ABC):
     `state = init(policy)`, then again and again `behavior(state)`, which never looks at the future, and
     `state, info = step(state, trajectories)` with episodes of that behavior.
 
-    Subclasses write `update`, a pure JAX function; `step` is `update` compiled and checked.
+    Subclasses write `update`, a pure JAX function; `step` is `update` compiled and checked. For a policy that cannot be
+    traced `update` runs uncompiled: its parts that work on arrays only should be compiled functions of their own.
     """
 
     estimator: Estimator
@@ -73,17 +80,27 @@ class Search(ABC):
             WeightOverflowError: a value or its square does not fit a 64-bit float.
             OnPolicyError: the estimator is on-policy and the episodes are not.
         """
-        update = _jitted_update if state.valuation.evaluation.traceable else _update
-        ratios, state, info = to_numpy(update(self, state, trajectories))
-        check_on_policy(self.estimator, ratios, rounding=state.valuation.evaluation.flat.dtype)
-        check_values(f"the {self.estimator.name} value", info.values, ratios)
-        with np.errstate(over="ignore"):
-            check_values(f"the squared {self.estimator.name} value", info.values**2, ratios)
+        evaluation = state.valuation.evaluation
+        update = _jitted_update if evaluation.traceable else _update
+        state, info = to_numpy(update(self, state, trajectories))
+        self._check(info, evaluation, trajectories)
         return state, info
 
+    def _check(self, info: Info, evaluation: Policy, trajectories: Trajectories) -> None:
+        with np.errstate(over="ignore"):
+            squares = info.values**2
+        off_policy = self.estimator.on_policy and np.abs(info.log_weights).max() > ON_POLICY_TOLERANCE
+        if not off_policy and np.isfinite(squares).all():
+            return
+        # The log-ratios of all steps are worth computing again only to name what is wrong.
+        ratios = np.asarray(log_ratios(evaluation, trajectories))
+        check_on_policy(self.estimator, ratios)
+        check_values(f"the {self.estimator.name} value", info.values, ratios)
+        check_values(f"the squared {self.estimator.name} value", squares, ratios)
 
-def _update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Array, Any, Info]:
-    return (log_ratios(state.valuation.evaluation, trajectories), *search.update(state, trajectories))
+
+def _update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
+    return search.update(state, trajectories)
 
 
 _jitted_update = jax.jit(_update, static_argnums=0)

@@ -1,17 +1,19 @@
 """Behavior policy gradient: Algorithm 1 of the paper, over any unbiased estimator."""
 
 from dataclasses import dataclass
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.checks import check_integer
-from bpsearch.errors import BiasedEstimatorError, DeterministicPolicyError, OnPolicyError
+from bpsearch.errors import BiasedEstimatorError, OnPolicyError
 from bpsearch.estimators.base import Estimator
 from bpsearch.estimators.importance import importance_sampling
 from bpsearch.estimators.score_weights import score_weights
 from bpsearch.models.tabular import TabularModel
-from bpsearch.numerics import in_64_bit, pytree, to_numpy
+from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.search.base import Info, Search
 from bpsearch.search.step_size import StepSize
@@ -86,11 +88,7 @@ class BPG(Search):
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
         """Before the first batch: θ_0 = θ_e."""
-        if policy.deterministic:
-            raise DeterministicPolicyError(
-                "the evaluation policy is deterministic: its actions add no variance that another behavior could "
-                "remove; evaluate it by Monte Carlo (method='mc', or OnPolicy())"
-            )
+        policy.check_searchable()
         parameters = to_numpy(policy.flat)
         return BPGState(
             valuation=self.valuation.init(policy, discount),
@@ -109,37 +107,49 @@ class BPG(Search):
 
     def update(self, state: BPGState, trajectories: Trajectories) -> tuple[BPGState, Info]:
         """One iteration of Algorithm 1 (lines 4 to 6)."""
-        assert isinstance(self.step_size, StepSize)
         valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
-        values, weights = score_weights(self.estimator, *arguments)
-        mask = arguments[2]
-        second_moment = jnp.mean(values**2)
-        mean_weight = jnp.mean(weights.sum(axis=1) / mask.sum(axis=1))
-        centred = jnp.where(mask, weights - state.baseline, 0.0)
+        values, centred, mean_weight = _weigh(self, state.baseline, arguments)
         score = self.behavior(state).score(trajectories.observations, trajectories.actions, centred)
-        gradient = score / len(trajectories)
+        moved, second_moment, gradient_norm, step_size = _move(self, state, values, score)
+        return replace(moved, valuation=valuation, baseline=mean_weight if self.baseline else state.baseline), Info(
+            values, arguments[1].sum(axis=-1), second_moment, gradient_norm, step_size
+        )
 
-        searching = (state.valuation.batches >= self.valuation.warm_up) & ~state.stopped
-        improved = searching & (second_moment < state.best_second_moment)
-        waiting = jnp.where(improved, 0, state.waiting + searching)
-        best = jnp.where(improved, state.parameters, state.best_parameters)
-        stopped = state.stopped
-        if self.patience is not None:
-            stopped = stopped | (waiting >= self.patience)
-        step_size = jnp.where(searching & ~stopped, self.step_size.at(state.valuation.batches, second_moment), 0.0)
-        moved = (state.parameters - step_size * gradient).astype(state.parameters.dtype)
-        return BPGState(
-            valuation=valuation,
+
+@partial(jax.jit, static_argnums=0)
+def _weigh(search: BPG, baseline: Array, arguments: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+    """The values X_n, the score weights c_nt − b_i, and the mean score weight."""
+    values, weights = score_weights(search.estimator, *arguments)
+    mask = arguments[2]
+    mean_weight = jnp.mean(weights.sum(axis=1) / mask.sum(axis=1))
+    return values, jnp.where(mask, weights - baseline, 0.0), mean_weight
+
+
+@partial(jax.jit, static_argnums=0)
+def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BPGState, Array, Array, Array]:
+    """Step against the gradient, or stop; returns also the mean X², the gradient's norm and α_i."""
+    assert isinstance(search.step_size, StepSize)
+    gradient = score / values.shape[0]
+    second_moment = jnp.mean(values**2)
+    searching = (state.valuation.batches >= search.valuation.warm_up) & ~state.stopped
+    improved = searching & (second_moment < state.best_second_moment)
+    waiting = jnp.where(improved, 0, state.waiting + searching)
+    best = jnp.where(improved, state.parameters, state.best_parameters)
+    stopped = state.stopped
+    if search.patience is not None:
+        stopped = stopped | (waiting >= search.patience)
+    step_size = jnp.where(searching & ~stopped, search.step_size.at(state.valuation.batches, second_moment), 0.0)
+    moved = (state.parameters - step_size * gradient).astype(state.parameters.dtype)
+    return (
+        replace(
+            state,
             parameters=jnp.where(stopped, best, jnp.where(searching, moved, state.parameters)),
-            baseline=mean_weight if self.baseline else state.baseline,
             best_second_moment=jnp.where(improved, second_moment, state.best_second_moment),
             best_parameters=best,
             waiting=waiting,
             stopped=stopped,
-        ), Info(
-            values,
-            arguments[1].sum(axis=-1),
-            second_moment,
-            gradient_norm=jnp.sqrt(jnp.vdot(gradient, gradient)),
-            step_size=step_size,
-        )
+        ),
+        second_moment,
+        jnp.sqrt(jnp.vdot(gradient, gradient)),
+        step_size,
+    )

@@ -1,7 +1,9 @@
 """On-policy evaluation: the search that never moves."""
 
 from dataclasses import dataclass
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 
 from bpsearch.estimators.base import Estimator
@@ -11,7 +13,7 @@ from bpsearch.numerics import pytree
 from bpsearch.policies.base import Policy
 from bpsearch.search.base import Info, Search
 from bpsearch.search.valuation import ValuationState
-from bpsearch.trajectories import Trajectories
+from bpsearch.trajectories import Array, Trajectories
 
 
 @pytree()
@@ -48,7 +50,11 @@ class OnPolicy(Search):
     def update(self, state: OnPolicyState, trajectories: Trajectories) -> tuple[OnPolicyState, Info]:
         """Value the batch and let the model learn from it."""
         valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
-        values = self.estimator.function(*arguments)
-        zero = jnp.zeros(())
-        info = Info(values, arguments[1].sum(axis=-1), jnp.mean(values**2), gradient_norm=zero, step_size=zero)
-        return OnPolicyState(valuation), info
+        return OnPolicyState(valuation), _info(self.estimator, arguments)
+
+
+@partial(jax.jit, static_argnums=0)
+def _info(estimator: Estimator, arguments: tuple[Array, ...]) -> Info:
+    values = estimator.function(*arguments)
+    zero = jnp.zeros(())
+    return Info(values, arguments[1].sum(axis=-1), jnp.mean(values**2), gradient_norm=zero, step_size=zero)

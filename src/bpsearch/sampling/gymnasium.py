@@ -1,0 +1,231 @@
+"""The Gymnasium sampler: episodes of any environment, each a pure function of its own seed."""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+
+from bpsearch.checks import check_integer
+from bpsearch.envs.sources import GymnasiumSource, factory_of
+from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
+from bpsearch.numerics import to_numpy
+from bpsearch.policies.base import Policy
+from bpsearch.sampling.records import Records
+from bpsearch.sampling.seeds import episode_stream
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.trajectories import Array, Trajectories
+
+DEFAULT_NUM_ENVS = 8
+_NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
+
+
+class GymnasiumSampler:
+    """Runs episodes in parallel Gymnasium environments, which stay open from batch to batch.
+
+    The episodes of a batch are numbered before they run and each is run to its end, so none is preferred for being
+    short. Environment and policy of an episode get their random numbers from (seed, batch, episode) only: the batch
+    does not depend on the number of parallel environments, nor on how they run, as far as the environment forgets all
+    about earlier episodes when it is reset with a seed.
+
+    What remains is rounding: a matrix product may round a row differently in another place or number of rows. Policies
+    that compute in 64 bit, tables and those of `from_sb3` (after their features) among them, are the same to the
+    last bit but for one action in about a billion. In 32 bit most networks are too, because the sampler pads to a
+    multiple of 16 rows; where one is not, an action differs about once in ten million steps.
+
+    An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once.
+
+    Args:
+        env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
+            or a vector environment in any autoreset mode.
+        env_kwargs: what `gymnasium.make` is given besides an id.
+        num_envs: how many environments run in parallel, 8 by default; a given environment has its own number.
+        vectorization: "sync" steps the environments in this process, "async" each in a process of its own. Those are
+            spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
+        horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
+            default episodes end as the environment says.
+    """
+
+    def __init__(
+        self,
+        env: GymnasiumSource,
+        *,
+        env_kwargs: dict[str, Any] | None = None,
+        num_envs: int | None = None,
+        vectorization: Literal["sync", "async"] = "sync",
+        horizon: int | None = None,
+    ) -> None:
+        if vectorization not in ("sync", "async"):
+            raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
+        self.horizon = None if horizon is None else check_integer("horizon", horizon)
+        self._factory = factory_of(env, env_kwargs)
+        self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
+        if self._given is not None:
+            own = self._given.num_envs if isinstance(self._given, VectorEnv) else 1
+            if num_envs not in (None, own):
+                raise InvalidArgumentError(
+                    f"num_envs must be {own}, the number of environments in {env!r}, got {num_envs}; give an id or a "
+                    f"factory to choose it"
+                )
+        self._num_envs = DEFAULT_NUM_ENVS if num_envs is None else check_integer("num_envs", num_envs)
+        self._async = vectorization == "async"
+        self._slots = self._open()
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._slots.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        return self._slots.action_space
+
+    def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0) -> Trajectories:
+        """Run `policy` for whole episodes; see `bpsearch.sample`."""
+        records = Records(self.observation_space, episodes)
+        run = _Run(policy, records, self.horizon, seed, batch)
+        waiting = deque(range(episodes))
+        while waiting:
+            try:
+                run(self._slots, waiting)
+            except SlotsCrashedError as crash:
+                crashed = [int(run.episode[slot]) for slot in crash.slots]
+                rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
+                records.forget([*crashed, *rest])
+                waiting.extendleft(reversed(rest))
+                self._replay(run, crashed)
+        return records.trajectories(
+            horizon=self.horizon,
+            behavior_parameters=to_numpy(policy.flat),
+            seed=np.array([seed, batch], dtype=np.int64),
+        )
+
+    def close(self) -> None:
+        """Close the environments that the sampler made; those that it was given stay open."""
+        if self._given is None:
+            self._slots.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Slots:
+        if isinstance(self._given, VectorEnv):
+            return VectorSlots(self._given)
+        if self._given is not None:
+            return EnvSlots([self._given])
+        assert self._factory is not None
+        factories = [self._factory] * self._num_envs
+        if self._async:
+            # Forking a process that runs JAX's threads may deadlock.
+            return VectorSlots(
+                AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
+            )
+        return EnvSlots([factory() for factory in factories])
+
+    def _replay(self, run: "_Run", episodes: Sequence[int]) -> None:
+        """Run crashed episodes once more: each alone in a fresh environment if one can be made."""
+        self.close()
+        if self._factory is None:
+            self._slots = self._open()
+            _again(run, self._slots, episodes)
+            return
+        for episode in episodes:
+            alone = EnvSlots([self._factory()])
+            try:
+                _again(run, alone, [episode])
+            finally:
+                alone.close()
+        self._slots = self._open()
+
+
+def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
+    try:
+        run(slots, deque(episodes))
+    except SlotsCrashedError as crash:
+        named = ", ".join(str(episode) for episode in episodes)
+        raise EpisodeCrashError(
+            f"the environment failed in episode {named} of batch {run.batch} (seed {run.seed}) with "
+            f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with "
+            f"the same seed; dropping it would bias the estimate, so the batch is not counted"
+        ) from crash.__cause__
+
+
+class _Run:
+    """The loop over steps; `episode` tells which episode each slot is running, or −1."""
+
+    def __init__(self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int) -> None:
+        self.policy, self.records, self.horizon = policy, records, horizon
+        self.seed, self.batch = seed, batch
+        self.episode: Array = np.zeros(0, int)
+
+    def __call__(self, slots: Slots, waiting: deque[int]) -> None:
+        """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
+        policy, records = self.policy, self.records
+        count = slots.count
+        rows = -(-count // policy.row_multiple) * policy.row_multiple
+        observations = empty_observations(slots.observation_space, rows)
+        noise = np.zeros((rows, _NOISE_STEPS, policy.uniforms))
+        every_row = np.arange(rows)
+        position = np.zeros(rows, int)
+        streams: dict[int, np.random.Generator] = {}
+        step = np.zeros(count, int)
+        self.episode = np.full(count, -1)
+        running: list[int] = []
+        while True:
+            if waiting and len(running) < count and (slots.restarts_single or not running):
+                free = [slot for slot in range(count) if self.episode[slot] < 0][: len(waiting)]
+                self.episode = self.episode.copy()
+                seeds = []
+                for slot in free:
+                    self.episode[slot] = waiting.popleft()
+                    stream = episode_stream(self.seed, self.batch, int(self.episode[slot]))
+                    seeds.append(int(stream.integers(2**32)))
+                    stream.random(out=noise[slot])
+                    streams[slot] = stream
+                step[free] = position[free] = 0
+                slots.start(free, seeds)
+                running = [slot for slot in range(count) if self.episode[slot] >= 0]
+                self._check("observation", slots.observations, step)
+            if not running:
+                return
+            write(observations, slice(count), slots.observations)
+            actions, log_probs, executed = policy.act(noise[every_row, position], observations)
+            records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
+            slots.step(running, executed)
+            records.after(slots.rewards)
+            self._check("reward", slots.rewards, step)
+            step = step + 1
+            self._check("observation", slots.observations, step)
+            over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
+            if over[running].any():
+                ended = [slot for slot in running if over[slot]]
+                for slot in ended:
+                    records.end(self.episode[slot], step[slot], slots.observations, slot)
+                self.episode = self.episode.copy()
+                self.episode[ended] = -1
+                running = [slot for slot in running if not over[slot]]
+            position[:count] += 1
+            if position.max() == _NOISE_STEPS:
+                for slot in running:
+                    if position[slot] == _NOISE_STEPS:
+                        streams[slot].random(out=noise[slot])
+                position %= _NOISE_STEPS
+
+    def _check(self, what: str, values: Array, step: Array) -> None:
+        """Refuse a number that no episode can have before the policy or the environment chokes on it."""
+        for array in values.values() if isinstance(values, dict) else (values,):
+            if isinstance(array, dict):
+                self._check(what, array, step)
+            elif array.dtype.kind == "f" and not np.isfinite(array).all():
+                finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
+                for slot in np.flatnonzero(~finite & (self.episode >= 0)):
+                    raise InvalidTrajectoriesError(
+                        f"{what} of episode {self.episode[slot]}, step {step[slot]} is {array[slot]}: every {what} "
+                        f"must be finite; the batch is not counted"
+                    )

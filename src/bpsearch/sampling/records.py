@@ -1,0 +1,86 @@
+"""What the Gymnasium sampler has seen, step by step, and how it becomes a batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import jax
+import numpy as np
+
+from bpsearch.sampling.slots import empty_observations, write
+from bpsearch.trajectories import Array, Trajectories
+
+
+class Records:
+    """Steps of all slots in the order of time, sorted into episodes at the end.
+
+    Keeping whole rows of slots and sorting once is what makes recording cheap: a step costs a few copies, however many
+    episodes run.
+    """
+
+    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int) -> None:
+        self._space = observation_space
+        self._lengths = np.zeros(episodes, int)
+        self._finals = empty_observations(observation_space, episodes)
+        self._episode: list[Array] = []
+        self._step: list[Array] = []
+        self._observations: list[Array] = []
+        self._actions: list[Array] = []
+        self._log_probs: list[Array] = []
+        self._rewards: list[Array] = []
+
+    def before(self, episode: Array, step: Array, observations: Array, actions: Array, log_probs: Array) -> None:
+        """Record what the policy saw and drew in every slot; `episode` is −1 where none runs."""
+        self._episode.append(episode)
+        self._step.append(step)
+        self._observations.append(
+            jax.tree_util.tree_map(np.copy, observations) if isinstance(observations, dict) else observations.copy()
+        )
+        self._actions.append(actions)
+        self._log_probs.append(log_probs)
+
+    def after(self, rewards: Array) -> None:
+        """Record the rewards of the same step."""
+        self._rewards.append(rewards.copy())
+
+    def end(self, episode: int, length: int, observations: Array, slot: int) -> None:
+        """Record that an episode has ended after `length` steps."""
+        self._lengths[episode] = length
+        write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
+
+    def forget(self, episodes: Sequence[int]) -> None:
+        """Drop the steps of unfinished episodes, and a step that was not completed."""
+        del self._episode[len(self._rewards) :]
+        self._episode = [np.where(np.isin(episode, episodes), -1, episode) for episode in self._episode]
+        for column in (self._step, self._observations, self._actions, self._log_probs):
+            del column[len(self._rewards) :]
+
+    def trajectories(self, horizon: int | None, **origin: Array) -> Trajectories:
+        """The batch, checked.
+
+        Its number of steps is the longest episode's rounded up to a power of two (at most the horizon), so that
+        whatever is compiled for one batch fits most of the others.
+        """
+        longest = int(self._lengths.max())
+        steps = 1 << (longest - 1).bit_length()
+        steps = steps if horizon is None else min(steps, horizon)
+        episode = np.concatenate(self._episode)
+        recorded = episode >= 0
+        index = (episode[recorded], np.concatenate(self._step)[recorded])
+        shape = (len(self._lengths), steps)
+
+        def sort(*column: Array) -> Array:
+            rows = np.concatenate(column)[recorded]
+            sorted_rows = np.zeros((*shape, *rows.shape[1:]), rows.dtype)
+            sorted_rows[index] = rows
+            return sorted_rows
+
+        return Trajectories(
+            observations=jax.tree_util.tree_map(sort, *self._observations),
+            actions=sort(*self._actions),
+            rewards=sort(*self._rewards),
+            log_probs=sort(*self._log_probs),
+            mask=np.arange(steps) < self._lengths[:, None],
+            final_observations=self._finals,
+            **origin,
+        )
