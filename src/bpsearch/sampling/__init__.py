@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any, Literal
 
-import gymnasium
 import jax
 import numpy as np
+from gymnasium import Space, spaces
 
 from bpsearch.checks import check_integer
 from bpsearch.envs.adapter import GymnasiumEnv
@@ -98,8 +98,8 @@ def check_spaces(env: CompiledEnv | GymnasiumSampler, policy: Policy) -> None:
             )
 
 
-def _has_room(outer: gymnasium.Space[Any], inner: gymnasium.Space[Any]) -> bool:
-    if not (isinstance(outer, gymnasium.spaces.Box) and isinstance(inner, gymnasium.spaces.Box)):
+def _has_room(outer: Space[Any], inner: Space[Any]) -> bool:
+    if not (isinstance(outer, spaces.Box) and isinstance(inner, spaces.Box)):
         return False
     real = all(np.issubdtype(space.dtype, np.floating) for space in (outer, inner))
     same = outer.shape == inner.shape

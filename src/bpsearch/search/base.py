@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
@@ -60,6 +60,14 @@ class Search(ABC):
         """How the search values its episodes."""
         return Valuation(self.estimator, self.model)
 
+    @property
+    def program(self) -> Self:
+        """The search without those settings that its state holds as numbers.
+
+        Searches of the same program share their compiled code: a sweep over step sizes compiles once.
+        """
+        return self
+
     @abstractmethod
     def init(self, policy: Policy, discount: float = 1.0) -> Any:
         """The state before the first batch, whose behavior is the evaluation policy `policy`."""
@@ -82,7 +90,7 @@ class Search(ABC):
         """
         evaluation = state.valuation.evaluation
         update = _jitted_update if evaluation.traceable else _update
-        state, info = to_numpy(update(self, state, trajectories))
+        state, info = to_numpy(update(self.program, state, trajectories))
         self._check(info, evaluation, trajectories)
         return state, info
 

@@ -1,5 +1,6 @@
 """Behavior policy gradient: Algorithm 1 of the paper, over any unbiased estimator."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,6 +29,7 @@ class BPGState:
 
     Attributes:
         valuation: the evaluation policy and what the estimator's model has learned.
+        step_size: the settings of α_i.
         parameters: θ_i, the flat parameters of the behavior policy.
         baseline: b_i, from the previous batch.
         best_second_moment: the lowest E[X²] that any batch has shown.
@@ -37,6 +39,7 @@ class BPGState:
     """
 
     valuation: ValuationState
+    step_size: StepSize
     parameters: Array
     baseline: Array
     best_second_moment: Array
@@ -85,6 +88,16 @@ class BPG(Search):
         if not valuation.estimator.unbiased:
             raise BiasedEstimatorError(f"{self.estimator.name} is biased: lowering its variance may raise its error")
 
+    @property
+    def _step_size(self) -> StepSize:
+        assert isinstance(self.step_size, StepSize)
+        return self.step_size
+
+    @property
+    def program(self) -> "BPG":
+        """The search with an arbitrary step size: the real one is in its state."""
+        return dataclasses.replace(self, step_size=StepSize(1.0, normalized=self._step_size.normalized))
+
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
         """Before the first batch: θ_0 = θ_e."""
@@ -92,6 +105,7 @@ class BPG(Search):
         parameters = to_numpy(policy.flat)
         return BPGState(
             valuation=self.valuation.init(policy, discount),
+            step_size=self._step_size,
             parameters=parameters,
             baseline=np.float64(0.0),
             best_second_moment=np.float64(np.inf),
@@ -128,7 +142,6 @@ def _weigh(search: BPG, baseline: Array, arguments: tuple[Array, ...]) -> tuple[
 @partial(jax.jit, static_argnums=0)
 def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BPGState, Array, Array, Array]:
     """Step against the gradient, or stop; returns also the mean X², the gradient's norm and α_i."""
-    assert isinstance(search.step_size, StepSize)
     gradient = score / values.shape[0]
     second_moment = jnp.mean(values**2)
     searching = (state.valuation.batches >= search.valuation.warm_up) & ~state.stopped
@@ -138,7 +151,7 @@ def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BP
     stopped = state.stopped
     if search.patience is not None:
         stopped = stopped | (waiting >= search.patience)
-    step_size = jnp.where(searching & ~stopped, search.step_size.at(state.valuation.batches, second_moment), 0.0)
+    step_size = jnp.where(searching & ~stopped, state.step_size.at(state.valuation.batches, second_moment), 0.0)
     moved = (state.parameters - step_size * gradient).astype(state.parameters.dtype)
     return (
         replace(

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 
 from bpsearch.checks import check_real
+from bpsearch.numerics import pytree
 from bpsearch.trajectories import Array
 
 
+@pytree(static=("normalized",))
 @dataclass(frozen=True)
 class StepSize:
     """α_i = initial / (1 + decay · i)^power, divided by the batch's mean X² if `normalized`.

@@ -133,7 +133,10 @@ class Valuation:
             learned: TabularModelState = jax.lax.switch(phase, [count, count_and_fit, keep], before)
             return learned
         assert before is not None
-        return count_and_fit(before)
+        if model.refit == 1.0:
+            return count_and_fit(before)
+        refitted: TabularModelState = jax.lax.cond(model.is_due(seen + 1), count_and_fit, count, before)
+        return refitted
 
     def _arguments(
         self, state: ValuationState, model_state: TabularModelState | None, trajectories: Trajectories
