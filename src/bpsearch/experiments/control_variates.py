@@ -30,7 +30,8 @@ from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Trials, mean_values
 
 ITERATIONS, BATCH, FIXED_BATCHES = 500, 100, 10
-BPG_STEP, DR_STEP = 5e-6, 5e-4
+BPG_STEP = 5e-6
+DR_STEPS = {Use.FIXED: 5e-4, Use.UPDATE: 2e-4, Use.PREDICTABLE: 2e-4}  # the largest of a few that never diverged
 REFIT = 1.05  # fit a learning model anew when its data have grown by 5%: see the docs page
 FINAL_EPISODES = 100
 PAPER_REDUCTION = 0.569
@@ -64,7 +65,7 @@ class ControlVariates:
         for use, name in _USES.items():
             model = TabularModel.like(self.env, use, FIXED_BATCHES, 1.0 if use == Use.FIXED else REFIT)
             searches[f"ase-{name}"] = OnPolicy(advantage_sum, model)
-            searches[f"dr-bpg-{name}"] = BPG(DR_STEP, doubly_robust, center=True, model=model)
+            searches[f"dr-bpg-{name}"] = BPG(DR_STEPS[use], doubly_robust, center=True, model=model)
         runs = []
         for number, (name, search) in enumerate(searches.items()):
             record = record_running_value if search.valuation.revalues else mean_values

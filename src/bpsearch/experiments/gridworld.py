@@ -308,4 +308,4 @@ class Gridworld:
         axes.axhline(optimum, color="black", linestyle="--", label="exact optimum")
         axes.set(title=r"Step sizes, $\pi_1$", xlabel="iteration", ylabel="variance", xscale="log", yscale="log")
         axes.set_ylim(optimum / 3, top)
-        axes.legend(fontsize=7, ncols=2, loc="lower left")
+        axes.legend(fontsize=7, ncols=2, loc="upper right")
