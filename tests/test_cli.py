@@ -25,13 +25,7 @@ def test_demo_shows_that_the_search_beats_monte_carlo(tmp_path):
     assert (tmp_path / result["figure"]).stat().st_size > 10_000
 
 
-def test_demo_prints_a_table(tmp_path):
-    done = bpsearch("demo", "--episodes", "400", cwd=tmp_path)
-    for expected in ("Monte Carlo", "BPG", "95% interval", "truth", "saved", "demo/demo.png"):
-        assert expected in done.stdout
-
-
-@pytest.mark.parametrize("command", ["demo", "train"])
+@pytest.mark.parametrize("command", ["demo", "train", "reproduce"])
 def test_help_has_an_example(command, tmp_path):
     assert "Example: bpsearch" in bpsearch(command, "--help", cwd=tmp_path).stdout
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from test_cli import bpsearch
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -33,11 +35,11 @@ def commands():
 
 @pytest.mark.parametrize("command", [c for c in commands() if c.startswith("bpsearch ")])
 def test_the_commands_run(command, tmp_path):
-    program = Path(sys.executable).parent / "bpsearch"
-    done = subprocess.run(
-        [str(program), *command.split()[1:]], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = bpsearch(*command.split()[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    if command == "bpsearch demo":
+        for expected in ("Monte Carlo", "BPG", "95% interval", "truth", "saved", "demo/demo.png"):
+            assert expected in done.stdout
 
 
 def test_the_make_targets_exist():

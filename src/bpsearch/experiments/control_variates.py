@@ -19,7 +19,7 @@ from bpsearch.experiments.claims import (
     significance_claim,
 )
 from bpsearch.experiments.curves import checkpoints, running_squared_errors
-from bpsearch.experiments.findings import Findings, Results, Table
+from bpsearch.experiments.findings import Findings, Results, mse_table
 from bpsearch.experiments.runs import Arrays, Run, means_only
 from bpsearch.models import TabularModel, TabularModelState, Use
 from bpsearch.policies import SoftmaxTable, shipped_policy
@@ -84,7 +84,7 @@ class ControlVariates:
             for name, arrays in results.items()
         }
         claims = self._curve_claims(errors) + self._final_claims(results["dr-bpg-fixed"], truth)
-        return Findings(self._draw(errors, out), [self._table(errors)], claims)
+        return Findings(self._draw(errors, out), [mse_table(errors, BATCH)], claims)
 
     def _curve_claims(self, errors: Arrays) -> list[Claim]:
         final = {name: squared[:, -1] for name, squared in errors.items()}
@@ -179,14 +179,6 @@ class ControlVariates:
         ratios = log_ratios(self.policy, episodes)
         values = estimator(episodes.rewards, ratios, episodes.mask, self.env.discount, q_hat, v_hat)
         return float(np.mean(values) - truth) ** 2
-
-    def _table(self, errors: Arrays) -> Table:
-        points = checkpoints(ITERATIONS)
-        columns = {"episodes": BATCH * (points + 1)}
-        for name, squared in errors.items():
-            columns[f"{name}-mse"] = squared[:, points].mean(axis=0)
-            columns[f"{name}-std-error"] = squared[:, points].std(axis=0, ddof=1) / np.sqrt(len(squared))
-        return Table("mse", columns)
 
     def _draw(self, errors: Arrays, out: Path) -> list[Path]:
         points = checkpoints(ITERATIONS)

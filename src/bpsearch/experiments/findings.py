@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from bpsearch.experiments.claims import Claim
+from bpsearch.experiments.curves import checkpoints
 from bpsearch.experiments.runs import Arrays, Run
 from bpsearch.trajectories import Array
 
@@ -30,6 +31,16 @@ class Table:
             writer.writerow(self.columns)
             writer.writerows(zip(*(np.asarray(column).tolist() for column in self.columns.values()), strict=True))
         return path
+
+
+def mse_table(errors: Arrays, batch_size: int) -> Table:
+    """Mean squared errors with standard errors, from the running squared errors (trials, iterations) of each method."""
+    points = checkpoints(next(iter(errors.values())).shape[1])
+    columns = {"episodes": batch_size * (points + 1)}
+    for name, squared in errors.items():
+        columns[f"{name}-mse"] = squared[:, points].mean(axis=0)
+        columns[f"{name}-std-error"] = squared[:, points].std(axis=0, ddof=1) / np.sqrt(len(squared))
+    return Table("mse", columns)
 
 
 @dataclass(frozen=True)
@@ -54,10 +65,24 @@ class Experiment(Protocol):
         """Figures written to `out`, tables and claims."""
 
 
-def write_claims(path: Path, claims: dict[str, list[Claim]], settings: dict[str, Any]) -> None:
-    """Write `claims.json`: the settings of the run, and per experiment its claims."""
+def write_claims(directory: Path, claims: dict[str, list[Claim]], settings: dict[str, Any]) -> None:
+    """Write `claims.json`, the settings of the run and per experiment its claims, and the same as `claims.md`."""
     content = {
         "settings": settings,
         "experiments": {name: [claim.to_json() for claim in found] for name, found in claims.items()},
     }
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    (directory / "claims.json").write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    sections = [f"## {name}\n\n{_markdown(found)}" for name, found in claims.items()]
+    (directory / "claims.md").write_text("\n\n".join(sections) + "\n")
+
+
+def _markdown(claims: list[Claim]) -> str:
+    head = "| claim of the paper | measured | paper | ours | 95% interval | optimum | p | verdict |"
+    rows = [head, "|---|---|---|---|---|---|---|---|"]
+    for claim in claims:
+        interval = "" if claim.interval is None else f"{claim.interval[0]:.3g} to {claim.interval[1]:.3g}"
+        paper, ours, optimum = ("" if x is None else f"{x:.3g}" for x in (claim.paper, claim.ours, claim.optimum))
+        p_value = "" if claim.p_value is None else f"{claim.p_value:.1g}"
+        cells = (claim.text, claim.measured, paper, ours, interval, optimum, p_value, f"**{claim.verdict}**")
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows)

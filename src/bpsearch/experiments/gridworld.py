@@ -20,7 +20,7 @@ from bpsearch.experiments.claims import (
     significance_claim,
 )
 from bpsearch.experiments.curves import checkpoints, running_squared_errors
-from bpsearch.experiments.findings import Findings, Results, Table
+from bpsearch.experiments.findings import Findings, Results, Table, mse_table
 from bpsearch.experiments.runs import Arrays, Run, means_only
 from bpsearch.policies import SoftmaxTable, shipped_policy
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
@@ -233,10 +233,6 @@ class Gridworld:
         optima: dict[str, float],
     ) -> list[Table]:
         points = checkpoints(ITERATIONS)
-        mse = {"episodes": BATCH * (points + 1)}
-        for name, squared in errors.items():
-            mse[f"{name}-mse"] = squared[:, points].mean(axis=0)
-            mse[f"{name}-std-error"] = squared[:, points].std(axis=0, ddof=1) / np.sqrt(len(squared))
         exact = {"iteration": points + 1}
         for name, values in variances.items():
             exact[f"{name}-variance"] = values.mean(axis=0)
@@ -244,7 +240,7 @@ class Gridworld:
             exact[f"{name}-optimum"] = np.full(len(points), optima[name])
         steps = {"iteration": checkpoints(SWEEP_ITERATIONS) + 1}
         steps |= {f"variance-{step_size:g}": values.mean(axis=0) for step_size, values in sweep.items()}
-        return [Table("mse", mse), Table("variance", exact), Table("step-sizes", steps)]
+        return [mse_table(errors, BATCH), Table("variance", exact), Table("step-sizes", steps)]
 
     def _draw(
         self,

@@ -45,7 +45,7 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
         for table in found.tables:
             table.write(out, experiment.name)
         claims[experiment.name] = found.claims
-    write_claims(out / "claims.json", claims, _settings(trials, seed, time.perf_counter() - start))
+    write_claims(out, claims, _settings(trials, seed, time.perf_counter() - start))
     return claims
 
 
