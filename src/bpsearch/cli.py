@@ -93,7 +93,9 @@ def demo(
 
 @app.command(epilog="Example: bpsearch reproduce gridworld --trials 10 --out runs/paper")
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="gridworld, control-variates, rare-event or all.")],
+    experiment: Annotated[
+        str, typer.Argument(help="gridworld, control-variates, rare-event, continuous, continuous-extras or all.")
+    ],
     trials: Annotated[int, typer.Option(help="Trials per curve; the paper has 100.", min=2)] = 100,
     seed: Seed = 0,
     out: Out = Path("runs/paper"),

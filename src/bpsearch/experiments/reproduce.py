@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bpsearch.experiments.claims import Claim
+from bpsearch.experiments.continuous import Continuous, ContinuousExtras
 from bpsearch.experiments.control_variates import ControlVariates
-from bpsearch.experiments.findings import Experiment, write_claims
+from bpsearch.experiments.findings import Experiment, Results, write_claims
 from bpsearch.experiments.gridworld import Gridworld
 from bpsearch.experiments.rare_event import RareEvent
 from bpsearch.experiments.runs import execute
@@ -20,6 +22,8 @@ EXPERIMENTS: dict[str, Callable[[int, int], Experiment]] = {
     "gridworld": Gridworld,
     "control-variates": ControlVariates,
     "rare-event": RareEvent,
+    "continuous": Continuous,
+    "continuous-extras": ContinuousExtras,
 }
 
 
@@ -30,8 +34,7 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
     """
     start = time.perf_counter()
     experiments = [EXPERIMENTS[name](trials, seed) for name in names]
-    total = sum(run.cost for experiment in experiments for run in experiment.runs())
-    task = progress.add_task("", total=total)
+    task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
     claims: dict[str, list[Claim]] = {}
     out.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
@@ -39,8 +42,11 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
         def advance(run: str, steps: float, name: str = experiment.name) -> None:
             progress.update(task, advance=steps, description=f"{name}: {run}")
 
-        results = {run.name: execute(run, out / "trials" / experiment.name, advance) for run in experiment.runs()}
-        progress.update(task, description=f"{experiment.name}: exact variances and figures")
+        results: Results = {}
+        for stage in (experiment.runs, partial(experiment.next_runs, results)):
+            for run in stage():
+                results[run.name] = execute(run, out / "trials" / (run.store or experiment.name), advance)
+        progress.update(task, description=f"{experiment.name}: variances and figures")
         found = experiment.analyse(results, out)
         for table in found.tables:
             table.write(out, experiment.name)
