@@ -83,7 +83,10 @@ class Panel:
 
 
 def mse_table(panels: dict[str, Panel]) -> Table:
-    """MSE with standard error, and variance within batches, of every curve at some iterations."""
+    """MSE with standard error, and variance within batches, of every curve at some iterations.
+
+    They are of those trials that have not diverged, whose number is a column too; infinite if too few are left.
+    """
     columns: dict[str, Array] = {}
     for domain, panel in panels.items():
         points = checkpoints(panel.curves["mc"].iterations)
@@ -137,9 +140,9 @@ def _draw_variances(axes: Any, panel: Panel) -> None:
 
 
 def _mean(values: Array) -> Array:
-    return values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
+    return values.mean(axis=0) if len(values) else np.full(values.shape[1], np.inf)
 
 
 def _std_error(values: Array) -> Array:
     count = len(values)
-    return values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1], np.nan)
+    return values.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(values.shape[1], np.inf)

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,13 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
     Finished trials are kept below `out/trials`: a run that was interrupted goes on from there.
     """
     start = time.perf_counter()
-    experiments = [EXPERIMENTS[name](trials, seed) for name in names]
+    claims = run_experiments([EXPERIMENTS[name](trials, seed) for name in names], out, progress)
+    write_claims(out / "claims.json", claims, _settings(trials, seed, time.perf_counter() - start))
+    return claims
+
+
+def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Progress) -> dict[str, list[Claim]]:
+    """Run these experiments, write their figures and tables into `out`, and return their claims."""
     task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
     claims: dict[str, list[Claim]] = {}
     out.mkdir(parents=True, exist_ok=True)
@@ -51,7 +57,6 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
         for table in found.tables:
             table.write(out, experiment.name)
         claims[experiment.name] = found.claims
-    write_claims(out / "claims.json", claims, _settings(trials, seed, time.perf_counter() - start))
     return claims
 
 

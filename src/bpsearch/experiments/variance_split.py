@@ -5,6 +5,7 @@ removed, and all of it only if no return differs in sign from another.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -74,16 +75,19 @@ class FixedStart(CompiledEnv):
 @in_64_bit
 def returns_by_start(env: CompiledEnv, policy: Policy, starts: int, repeats: int, seed: int = 0) -> Array:
     """(starts, repeats), the returns of `repeats` episodes from each of `starts` start states."""
+    keys = jax.random.split(batch_key(seed), -(-starts // CHUNK))
+    return np.concatenate([np.asarray(_returns_of_chunk(env, policy, key, repeats)) for key in keys])[:starts]
 
+
+@partial(jax.jit, static_argnames="repeats")
+def _returns_of_chunk(env: CompiledEnv, policy: Policy, key: Array, repeats: int) -> Array:
     def from_one_start(key: Array) -> Array:
         start_key, key = jax.random.split(key)
         fixed = FixedStart(env, env.reset(start_key), env.horizon, env.discount)
         rewards = rollout(fixed, policy, key, repeats).rewards
         return rewards @ env.discount ** np.arange(env.horizon)
 
-    chunk = jax.jit(lambda key: jax.vmap(from_one_start)(jax.random.split(key, CHUNK)))
-    keys = jax.random.split(batch_key(seed), -(-starts // CHUNK))
-    return np.concatenate([np.asarray(chunk(key)) for key in keys])[:starts]
+    return jax.vmap(from_one_start)(jax.random.split(key, CHUNK))
 
 
 def split_variance(returns: Array) -> VarianceSplit:
