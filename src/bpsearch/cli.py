@@ -10,7 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bpsearch.errors import BPSearchError, InvalidArgumentError
+from bpsearch.errors import BPSearchError
 from bpsearch.experiments.claims import Claim
 
 app = typer.Typer(
@@ -93,7 +93,10 @@ def demo(
 
 @app.command(epilog="Example: bpsearch reproduce gridworld --trials 10 --out runs/paper")
 def reproduce(
-    experiment: Annotated[str, typer.Argument(help="gridworld, control-variates, rare-event or all.")],
+    experiment: Annotated[
+        str,
+        typer.Argument(help="gridworld, control-variates, rare-event, continuous, continuous-extras, tabular or all."),
+    ],
     trials: Annotated[int, typer.Option(help="Trials per curve; the paper has 100.", min=2)] = 100,
     seed: Seed = 0,
     out: Out = Path("runs/paper"),
@@ -104,12 +107,10 @@ def reproduce(
     Finished trials are kept in the directory: after Ctrl-C the same command goes on from there.
     """
     prepare_jax()
-    from bpsearch.experiments.reproduce import EXPERIMENTS, progress_display
+    from bpsearch.experiments.reproduce import EXPERIMENTS, names_of, progress_display
     from bpsearch.experiments.reproduce import reproduce as run
 
-    names = list(EXPERIMENTS) if experiment == "all" else [experiment]
-    if names[0] not in EXPERIMENTS:
-        raise InvalidArgumentError(f"experiment must be one of {', '.join(EXPERIMENTS)} or all, got {experiment!r}")
+    names = names_of(experiment)
     try:
         with progress_display(quiet=as_json or not sys.stderr.isatty()) as progress:
             claims = run(names, trials=trials, seed=seed, out=out, progress=progress)

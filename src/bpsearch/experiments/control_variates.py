@@ -19,7 +19,7 @@ from bpsearch.experiments.claims import (
     significance_claim,
 )
 from bpsearch.experiments.curves import checkpoints, running_squared_errors
-from bpsearch.experiments.findings import Findings, Results, mse_table
+from bpsearch.experiments.findings import Experiment, Findings, Results, mse_table
 from bpsearch.experiments.runs import Arrays, Run, means_only
 from bpsearch.models import TabularModel, TabularModelState, Use
 from bpsearch.policies import SoftmaxTable, shipped_policy
@@ -48,7 +48,7 @@ def keep_final(states: Any, records: Any) -> Arrays:
     return {"means": records, "final": states.parameters, "q": states.valuation.model.q}
 
 
-class ControlVariates:
+class ControlVariates(Experiment):
     """The experiment: Monte Carlo, BPG, and the advantage sum and DR-BPG with three uses of a learned model."""
 
     name = "control-variates"

@@ -53,13 +53,25 @@ class Findings:
 
 
 class Experiment(Protocol):
-    """An experiment of the paper: the runs that it needs, and what follows from their arrays."""
+    """An experiment of the paper: the runs that it needs, and what follows from their arrays.
+
+    Most experiments know all their runs beforehand. One whose settings follow from what earlier runs gave (a step size
+    from a sweep) says so by `next_runs`, and tells by `cost` what is to come.
+    """
 
     name: str
     title: str
 
     def runs(self) -> list[Run]:
-        """What to run."""
+        """What to run first."""
+
+    def next_runs(self, results: Results) -> list[Run]:
+        """What to run after `runs`, given their results."""
+        return []
+
+    def cost(self) -> float:
+        """Environment steps of all runs, for the progress display."""
+        return sum(run.cost for run in self.runs())
 
     def analyse(self, results: Results, out: Path) -> Findings:
         """Figures written to `out`, tables and claims."""

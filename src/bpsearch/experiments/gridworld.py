@@ -20,7 +20,7 @@ from bpsearch.experiments.claims import (
     significance_claim,
 )
 from bpsearch.experiments.curves import checkpoints, running_squared_errors
-from bpsearch.experiments.findings import Findings, Results, Table, mse_table
+from bpsearch.experiments.findings import Experiment, Findings, Results, Table, mse_table
 from bpsearch.experiments.runs import Arrays, Run, means_only
 from bpsearch.policies import SoftmaxTable, shipped_policy
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
@@ -51,7 +51,7 @@ def keep_checkpoints(states: Any, records: Any) -> Arrays:
     return {"means": means, "thetas": parameters[:, checkpoints(means.shape[1])], "final": states.parameters}
 
 
-class Gridworld:
+class Gridworld(Experiment):
     """The experiment: MSE curves, returns, exact variance per iteration, step sizes, the final behaviors."""
 
     name = "gridworld"

@@ -10,7 +10,7 @@ from bpsearch import oracle
 from bpsearch.envs import rare_event_gridworld
 from bpsearch.envs.gridworlds import UP
 from bpsearch.experiments.claims import Claim, condition_claim, mean_interval
-from bpsearch.experiments.findings import Findings, Results, Table
+from bpsearch.experiments.findings import Experiment, Findings, Results, Table
 from bpsearch.experiments.runs import Arrays, Run
 from bpsearch.policies import SoftmaxTable, shipped_policy
 from bpsearch.report.plots import COLORS, figure, save
@@ -27,7 +27,7 @@ def keep_parameters(states: Any, records: Any) -> Arrays:
     return {"final": states.parameters}
 
 
-class RareEvent:
+class RareEvent(Experiment):
     """The experiment: relative decrease of the exact variance after 500 iterations, for each p."""
 
     name = "rare-event"

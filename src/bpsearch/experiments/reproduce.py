@@ -2,16 +2,19 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.experiments.claims import Claim
+from bpsearch.experiments.continuous import Continuous, ContinuousExtras
 from bpsearch.experiments.control_variates import ControlVariates
-from bpsearch.experiments.findings import Experiment, write_claims
+from bpsearch.experiments.findings import Experiment, Results, write_claims
 from bpsearch.experiments.gridworld import Gridworld
 from bpsearch.experiments.rare_event import RareEvent
 from bpsearch.experiments.runs import execute
@@ -20,7 +23,19 @@ EXPERIMENTS: dict[str, Callable[[int, int], Experiment]] = {
     "gridworld": Gridworld,
     "control-variates": ControlVariates,
     "rare-event": RareEvent,
+    "continuous": Continuous,
+    "continuous-extras": ContinuousExtras,
 }
+GROUPS = {"tabular": ("gridworld", "control-variates", "rare-event"), "all": tuple(EXPERIMENTS)}
+
+
+def names_of(experiment: str) -> tuple[str, ...]:
+    """The experiments that a name stands for: itself, or those of a group."""
+    if experiment not in EXPERIMENTS and experiment not in GROUPS:
+        raise InvalidArgumentError(
+            f"experiment must be one of {', '.join((*EXPERIMENTS, *GROUPS))}, got {experiment!r}"
+        )
+    return GROUPS.get(experiment, (experiment,))
 
 
 def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progress: Progress) -> dict[str, list[Claim]]:
@@ -29,9 +44,14 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
     Finished trials are kept below `out/trials`: a run that was interrupted goes on from there.
     """
     start = time.perf_counter()
-    experiments = [EXPERIMENTS[name](trials, seed) for name in names]
-    total = sum(run.cost for experiment in experiments for run in experiment.runs())
-    task = progress.add_task("", total=total)
+    claims = run_experiments([EXPERIMENTS[name](trials, seed) for name in names], out, progress)
+    write_claims(out, claims, _settings(trials, seed, time.perf_counter() - start))
+    return claims
+
+
+def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Progress) -> dict[str, list[Claim]]:
+    """Run these experiments, write their figures and tables into `out`, and return their claims."""
+    task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
     claims: dict[str, list[Claim]] = {}
     out.mkdir(parents=True, exist_ok=True)
     for experiment in experiments:
@@ -39,13 +59,15 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
         def advance(run: str, steps: float, name: str = experiment.name) -> None:
             progress.update(task, advance=steps, description=f"{name}: {run}")
 
-        results = {run.name: execute(run, out / "trials" / experiment.name, advance) for run in experiment.runs()}
-        progress.update(task, description=f"{experiment.name}: exact variances and figures")
+        results: Results = {}
+        for stage in (experiment.runs, partial(experiment.next_runs, results)):
+            for run in stage():
+                results[run.name] = execute(run, out / "trials" / (run.store or experiment.name), advance)
+        progress.update(task, description=f"{experiment.name}: variances and figures")
         found = experiment.analyse(results, out)
         for table in found.tables:
             table.write(out, experiment.name)
         claims[experiment.name] = found.claims
-    write_claims(out, claims, _settings(trials, seed, time.perf_counter() - start))
     return claims
 
 

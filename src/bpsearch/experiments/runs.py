@@ -31,6 +31,7 @@ class Run:
         policy: the evaluation policy.
         count: how many trials.
         keep: what to keep of the final states and records of a group of trials: named arrays, one row per trial.
+        store: the experiment among whose trials they are kept, if several share them; by default its own.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Run:
     policy: Policy
     count: int
     keep: Keep
+    store: str | None = None
 
     @property
     def cost(self) -> float:
