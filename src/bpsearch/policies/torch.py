@@ -138,6 +138,15 @@ class TorchPolicy(Policy):
                 total += self.architecture.gradient(weighted)
         return total
 
+    def episode_scores(self, observations: Array, actions: Array, mask: Array) -> Array:
+        """The score of each episode, by one reverse pass each."""
+        mask = np.asarray(mask, dtype=np.float64)
+        scores = np.empty((len(mask), len(self.vector)))
+        for episode in range(len(mask)):
+            rows = jax.tree_util.tree_map(lambda array, n=episode: array[n : n + 1], observations)
+            scores[episode] = self.score(rows, actions[episode : episode + 1], mask[episode : episode + 1])
+        return scores
+
     def _log_prob(self, observations: Array, actions: Array, chunk: slice) -> torch.Tensor:
         architecture = self.architecture
         rows = jax.tree_util.tree_map(lambda array: array[chunk], observations)
