@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bpsearch.errors import BPSearchError
+from bpsearch.errors import BPSearchError, InvalidArgumentError
+from bpsearch.experiments.claims import Claim
 
 app = typer.Typer(
     name="bpsearch",
@@ -88,6 +89,54 @@ def demo(
         f"Figure: {path}",
         soft_wrap=True,
     )
+
+
+@app.command(epilog="Example: bpsearch reproduce gridworld --trials 10 --out runs/paper")
+def reproduce(
+    experiment: Annotated[str, typer.Argument(help="gridworld, control-variates, rare-event or all.")],
+    trials: Annotated[int, typer.Option(help="Trials per curve; the paper has 100.", min=2)] = 100,
+    seed: Seed = 0,
+    out: Out = Path("runs/paper"),
+    as_json: AsJson = False,
+) -> None:
+    """Run the paper's experiments and print what became of its claims.
+
+    Finished trials are kept in the directory: after Ctrl-C the same command goes on from there.
+    """
+    prepare_jax()
+    from bpsearch.experiments.reproduce import EXPERIMENTS, progress_display
+    from bpsearch.experiments.reproduce import reproduce as run
+
+    names = list(EXPERIMENTS) if experiment == "all" else [experiment]
+    if names[0] not in EXPERIMENTS:
+        raise InvalidArgumentError(f"experiment must be one of {', '.join(EXPERIMENTS)} or all, got {experiment!r}")
+    try:
+        with progress_display(quiet=as_json or not sys.stderr.isatty()) as progress:
+            claims = run(names, trials=trials, seed=seed, out=out, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo(f"bpsearch: stopped; finished trials are in {out / 'trials'}, the same command goes on", err=True)
+        sys.exit(130)
+    if as_json:
+        print_json({name: [claim.to_json() for claim in found] for name, found in claims.items()})
+        return
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for name, found in claims.items():
+        console.print(claims_table(EXPERIMENTS[name](trials, seed).title, found))
+    console.print(f"Figures, CSV files and claims.json: {out}")
+
+
+def claims_table(title: str, claims: list[Claim]) -> Table:
+    """The claims of one experiment, for the terminal."""
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for column in ("claim", "paper", "ours", "95% interval", "optimum", "p", "verdict"):
+        table.add_column(column, justify="left" if column in ("claim", "verdict") else "right", overflow="fold")
+    for claim in claims:
+        numbers = ("" if x is None else f"{x:.3g}" for x in (claim.paper, claim.ours))
+        interval = "" if claim.interval is None else f"{claim.interval[0]:.3g} to {claim.interval[1]:.3g}"
+        optimum = "" if claim.optimum is None else f"{claim.optimum:.3g}"
+        p_value = "" if claim.p_value is None else f"{claim.p_value:.1g}"
+        table.add_row(claim.name, *numbers, interval, optimum, p_value, str(claim.verdict))
+    return table
 
 
 @app.command(epilog="Example: bpsearch train gridworld-early --out policies")

@@ -59,6 +59,9 @@ def variance(
         shift: b of the shifted estimator b + w (g − b); for "is" only.
         model: q̂ and v̂, for "as" and "dr".
 
+    Returns:
+        The variance; infinite if it does not fit a 64-bit float.
+
     Raises:
         SupportError: the behavior rules out actions that the estimator needs.
     """
@@ -110,7 +113,7 @@ def optimum(
         behavior = table(parameters)
         p = behavior.probabilities
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            moment = _second_moment(problem, problem.probabilities_of(behavior), estimator, shift, model, check=False)
+            moment = _second_moment(problem, problem.probabilities_of(behavior), estimator, shift, model)
             if not np.isfinite(moment.total):
                 return np.inf, np.zeros_like(parameters)
             by_mu = moment.gradient().sum(axis=0)
@@ -204,25 +207,25 @@ class _Moment:
     gradient: Callable[[], Floats]
 
 
-def _second_moment(
-    problem: _Problem, mu: Floats, estimator: str, shift: float, model: QFunction | None, check: bool = True
-) -> _Moment:
+def _second_moment(problem: _Problem, mu: Floats, estimator: str, shift: float, model: QFunction | None) -> _Moment:
     _checked(estimator)
     if shift != 0.0 and estimator != "is":
         raise InvalidArgumentError(f"shift is defined for estimator 'is' only, got {shift} for {estimator!r}")
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where(problem.pi > 0.0, problem.pi / mu, 0.0)
         moment = (
             _trajectory_moment(problem, mu, ratio, shift)
             if estimator == "is"
             else _per_decision_moment(problem, ratio, estimator, model)
         )
-    if check and not np.isfinite(moment.total):
+    if np.isfinite(moment.total):
+        return moment
+    if ((problem.pi > 0.0) & (mu == 0.0)).any():
         raise SupportError(
             f"the behavior gives probability 0 to actions that the evaluation policy takes: {estimator!r} has no "
             "variance"
         )
-    return moment
+    return _Moment(np.inf, moment.gradient)
 
 
 def _checked(estimator: str) -> str:

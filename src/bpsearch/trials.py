@@ -54,7 +54,7 @@ class Trials:
     batch_size: int
     seed: int = 0
     record: Record = mean_values
-    group: int = 10
+    group: int = 5
 
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size", "group"):

@@ -18,12 +18,17 @@ def score_weights(
     discount: Array,
     q_hat: Array | None = None,
     v_hat: Array | None = None,
+    *,
+    center: Array | float = 0.0,
 ) -> tuple[Array, Array]:
     """Values X_n and score weights c_nt of a batch, such that ∇MSE = E[Σ_t c_t ∇log π_θ(A_t|S_t)].
 
     Lemma 1: ∇MSE[X] = E[X² Σ_t ∇log π_θ(A_t|S_t) + ∇X²]. The estimator depends on θ only through the log-ratios
     ℓ_t = log π_e − log π_θ, whence c_t = X² − ∂X²/∂ℓ_t, one reverse pass through the estimator. For importance
     sampling it gives Theorem 1, c_t = −IS²; for the doubly robust estimator Corollary 1.
+
+    The mean of X does not depend on θ, so X may be replaced by X − b with any b that does not depend on the batch: the
+    expectation stays, and per-decision and doubly robust gradients become far quieter where the mean is large.
 
     Args:
         estimator: an unbiased estimator whose value for an episode depends on that episode only.
@@ -33,6 +38,7 @@ def score_weights(
         discount: γ.
         q_hat: (N, T), for an estimator with a model.
         v_hat: (N, T + 1), for an estimator with a model.
+        center: b.
 
     Returns:
         (N,) and (N, T); weights of padding are 0.
@@ -45,5 +51,6 @@ def score_weights(
     values, pullback = jax.vjp(
         lambda ratios: estimator(rewards, ratios, mask, discount, *model), jnp.asarray(log_ratios)
     )
-    (gradient_of_squares,) = pullback(2.0 * values)
-    return at_the_edge((values, jnp.where(mask, (values**2)[:, None] - gradient_of_squares, 0.0)))
+    centred = values - center
+    (gradient_of_squares,) = pullback(2.0 * centred)
+    return at_the_edge((values, jnp.where(mask, (centred**2)[:, None] - gradient_of_squares, 0.0)))

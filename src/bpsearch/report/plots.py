@@ -61,11 +61,21 @@ def band(axes: Axes, x: Array, low: Array, high: Array, color: str) -> None:
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
-def mse_curve(axes: Axes, x: Array, squared_errors: Array, *, label: str, color: str, style: str = "-") -> None:
+def mse_curve(
+    axes: Axes,
+    x: Array,
+    squared_errors: Array,
+    *,
+    label: str,
+    color: str,
+    style: str = "-",
+    with_band: bool = True,
+) -> None:
     """Mean squared error over trials, (trials, points), with its 95% confidence band, on log axes."""
     mean = squared_errors.mean(axis=0)
-    half = 1.96 * squared_errors.std(axis=0, ddof=1) / np.sqrt(len(squared_errors))
     axes.plot(x, mean, color=color, linestyle=style, label=label, linewidth=1.4)
-    band(axes, x, np.maximum(mean - half, mean * 1e-2), mean + half, color)
+    if with_band:
+        half = 1.96 * squared_errors.std(axis=0, ddof=1) / np.sqrt(len(squared_errors))
+        band(axes, x, np.maximum(mean - half, mean * 1e-2), mean + half, color)
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -29,7 +29,7 @@ class Info:
     Attributes:
         values: (N,), the estimator's value of each episode.
         log_weights: (N,), log ρ_{0:L} of each episode.
-        second_moment: the mean of the squared values, which a search wants to fall.
+        second_moment: the mean of the squared values (less the center that a search subtracts), which is to fall.
         gradient_norm: Euclidean norm of the estimated gradient; 0 for a search without one.
         step_size: α_i; 0 where the search did not move.
     """

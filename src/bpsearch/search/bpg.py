@@ -32,6 +32,7 @@ class BPGState:
         step_size: the settings of α_i.
         parameters: θ_i, the flat parameters of the behavior policy.
         baseline: b_i, from the previous batch.
+        center: the mean value of all batches so far.
         best_second_moment: the lowest E[X²] that any batch has shown.
         best_parameters: the θ of that batch.
         waiting: for how many batches no lower one has been seen.
@@ -42,6 +43,7 @@ class BPGState:
     step_size: StepSize
     parameters: Array
     baseline: Array
+    center: Array
     best_second_moment: Array
     best_parameters: Array
     waiting: Array
@@ -63,6 +65,9 @@ class BPG(Search):
         estimator: an unbiased off-policy estimator.
         baseline: whether to subtract b_i, the mean score weight of the previous batch; for importance sampling it is
             the paper's E[−IS²|θ_{i−1}]. The first batch has none. It does not change the expected gradient.
+        center: whether to follow the gradient of E[(X − b)²], b the mean value of the batches so far, in place of
+            E[X²]: the same in expectation, and much quieter for per-decision and doubly robust estimators of a value
+            far from 0. The first batch, which has nothing to be centered by, moves nothing. The paper does not center.
         model: for estimators with a control variate.
         patience: early stopping (the paper, appendix C): after this many batches in a row whose mean X² is not below
             the lowest so far, the search ends at the θ of the lowest. None never stops.
@@ -71,6 +76,7 @@ class BPG(Search):
     step_size: float | StepSize
     estimator: Estimator = importance_sampling
     baseline: bool = True
+    center: bool = False
     model: TabularModel | None = None
     patience: int | None = None
 
@@ -108,6 +114,7 @@ class BPG(Search):
             step_size=self._step_size,
             parameters=parameters,
             baseline=np.float64(0.0),
+            center=np.float64(0.0),
             best_second_moment=np.float64(np.inf),
             best_parameters=parameters,
             waiting=np.int64(0),
@@ -122,29 +129,36 @@ class BPG(Search):
     def update(self, state: BPGState, trajectories: Trajectories) -> tuple[BPGState, Info]:
         """One iteration of Algorithm 1 (lines 4 to 6)."""
         valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
-        values, centred, mean_weight = _weigh(self, state.baseline, arguments)
+        values, centred, mean_weight = _weigh(self, state, arguments)
         score = self.behavior(state).score(trajectories.observations, trajectories.actions, centred)
         moved, second_moment, gradient_norm, step_size = _move(self, state, values, score)
-        return replace(moved, valuation=valuation, baseline=mean_weight if self.baseline else state.baseline), Info(
+        center = state.center
+        if self.center:
+            center = center + (jnp.mean(values) - center) / (state.valuation.batches + 1)
+        baseline = mean_weight if self.baseline else state.baseline
+        return replace(moved, valuation=valuation, baseline=baseline, center=center), Info(
             values, arguments[1].sum(axis=-1), second_moment, gradient_norm, step_size
         )
 
 
 @partial(jax.jit, static_argnums=0)
-def _weigh(search: BPG, baseline: Array, arguments: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+def _weigh(search: BPG, state: BPGState, arguments: tuple[Array, ...]) -> tuple[Array, Array, Array]:
     """The values X_n, the score weights c_nt − b_i, and the mean score weight."""
-    values, weights = score_weights(search.estimator, *arguments)
+    weigh = partial(score_weights, search.estimator, center=state.center)
+    values, weights = weigh(*arguments)
     mask = arguments[2]
     mean_weight = jnp.mean(weights.sum(axis=1) / mask.sum(axis=1))
-    return values, jnp.where(mask, weights - baseline, 0.0), mean_weight
+    return values, jnp.where(mask, weights - state.baseline, 0.0), mean_weight
 
 
 @partial(jax.jit, static_argnums=0)
 def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BPGState, Array, Array, Array]:
     """Step against the gradient, or stop; returns also the mean X², the gradient's norm and α_i."""
     gradient = score / values.shape[0]
-    second_moment = jnp.mean(values**2)
-    searching = (state.valuation.batches >= search.valuation.warm_up) & ~state.stopped
+    second_moment = jnp.mean((values - state.center) ** 2)
+    # Without a batch before it there is nothing to center the first one by.
+    warm_up = max(search.valuation.warm_up, int(search.center))
+    searching = (state.valuation.batches >= warm_up) & ~state.stopped
     improved = searching & (second_moment < state.best_second_moment)
     waiting = jnp.where(improved, 0, state.waiting + searching)
     best = jnp.where(improved, state.parameters, state.best_parameters)

@@ -48,7 +48,7 @@ class TRPORecipe:
 RECIPES: dict[str, ReinforceRecipe | TRPORecipe] = {
     "gridworld-early": ReinforceRecipe(gridworld, 10),
     "gridworld-converged": ReinforceRecipe(gridworld, 1000),
-    "stochastic-gridworld": ReinforceRecipe(stochastic_gridworld, 200),
+    "stochastic-gridworld": ReinforceRecipe(stochastic_gridworld, 50),
     "cartpole-swingup": TRPORecipe(cartpole_swingup, 10),
     "acrobot": TRPORecipe(acrobot, 60),
 }

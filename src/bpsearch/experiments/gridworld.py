@@ -1,0 +1,311 @@
+"""Figure 1: behavior policy gradient against Monte Carlo on the 4x4 gridworld."""
+
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch import oracle
+from bpsearch.envs import gridworld
+from bpsearch.errors import SupportError
+from bpsearch.estimators import importance_sampling, log_ratios
+from bpsearch.experiments.claims import (
+    Claim,
+    condition_claim,
+    mean_interval,
+    number_claim,
+    reduction,
+    reduction_interval,
+    significance_claim,
+)
+from bpsearch.experiments.curves import checkpoints, running_squared_errors
+from bpsearch.experiments.findings import Findings, Results, Table
+from bpsearch.experiments.runs import Arrays, Run, means_only
+from bpsearch.policies import SoftmaxTable, shipped_policy
+from bpsearch.report.plots import COLORS, figure, mse_curve, save
+from bpsearch.sampling import sample
+from bpsearch.search import BPG, Info, OnPolicy, Search
+from bpsearch.trajectories import Array, Trajectories
+from bpsearch.trials import Trials
+
+ITERATIONS, BATCH = 1000, 100
+POLICIES = {"pi_1": "gridworld-early", "pi_2": "gridworld-converged"}
+LABELS = {"pi_1": r"$\pi_1$", "pi_2": r"$\pi_2$"}
+STEP_SIZES = {"pi_1": 1e-5, "pi_2": 1e-4}
+SWEEP = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+SWEEP_ITERATIONS, SWEEP_TRIALS = 250, 5
+VARIANCE_TRIALS = 10  # trials whose exact variance is computed at each checkpoint
+FINAL_EPISODES = 100
+PAPER_REDUCTION = {"pi_1": 0.8548, "pi_2": 0.3102}
+
+
+def record_means_and_parameters(search: Search, state: Any, info: Info, batch: Trajectories) -> tuple[Array, Array]:
+    """The batch's mean value, and θ after the step."""
+    return jnp.mean(info.values), state.parameters
+
+
+def keep_checkpoints(states: Any, records: Any) -> Arrays:
+    """The means of all batches, θ at a few iterations spread evenly on a log axis, and the final θ."""
+    means, parameters = records
+    return {"means": means, "thetas": parameters[:, checkpoints(means.shape[1])], "final": states.parameters}
+
+
+class Gridworld:
+    """The experiment: MSE curves, returns, exact variance per iteration, step sizes, the final behaviors."""
+
+    name = "gridworld"
+    title = "Figure 1: 4x4 gridworld"
+
+    def __init__(self, trials: int = 100, seed: int = 0) -> None:
+        self.trials, self.seed = trials, seed
+        self.env = gridworld()
+        self.policies: dict[str, SoftmaxTable] = {name: shipped_policy(file) for name, file in POLICIES.items()}
+
+    def runs(self) -> list[Run]:
+        """BPG and Monte Carlo for both policies, and the sweep over step sizes for π_1."""
+        runs = []
+        for number, (name, policy) in enumerate(self.policies.items()):
+            search = BPG(STEP_SIZES[name])
+            # Other seeds for other methods: their errors are independent.
+            bpg = Trials(search, ITERATIONS, BATCH, 4 * self.seed + 2 * number, record_means_and_parameters)
+            mc = Trials(OnPolicy(), ITERATIONS, BATCH, 4 * self.seed + 2 * number + 1)
+            runs.append(Run(f"{name}-bpg", bpg, self.env, policy, self.trials, keep_checkpoints))
+            runs.append(Run(f"{name}-mc", mc, self.env, policy, self.trials, means_only))
+        for step_size in SWEEP:
+            sweep = Trials(BPG(step_size), SWEEP_ITERATIONS, BATCH, self.seed, record_means_and_parameters)
+            count = min(SWEEP_TRIALS, self.trials)
+            runs.append(Run(f"sweep-{step_size:g}", sweep, self.env, self.policies["pi_1"], count, keep_checkpoints))
+        return runs
+
+    def analyse(self, results: Results, out: Path) -> Findings:
+        """Figures, tables and claims from the arrays of all runs."""
+        truths = {name: oracle.value(self.env, policy) for name, policy in self.policies.items()}
+        errors = {
+            f"{name}-{method}": running_squared_errors(results[f"{name}-{method}"]["means"], truths[name])
+            for name in self.policies
+            for method in ("bpg", "mc")
+        }
+        variances = {
+            name: self._variances(policy, results[f"{name}-bpg"]["thetas"]) for name, policy in self.policies.items()
+        }
+        sweep = {
+            step_size: self._variances(self.policies["pi_1"], results[f"sweep-{step_size:g}"]["thetas"])
+            for step_size in SWEEP
+        }
+        returns = {
+            name: sample(self.env, policy, 10_000, seed=self.seed).returns() for name, policy in self.policies.items()
+        }
+        monte_carlo = {name: oracle.variance(self.env, policy, None, "mc") for name, policy in self.policies.items()}
+        optima = {name: oracle.optimum(self.env, policy)[1] for name, policy in self.policies.items()}
+        claims = []
+        for name in self.policies:
+            claims += self._claims(name, errors, results[f"{name}-bpg"]["final"], monte_carlo[name], optima[name])
+        claims += self._comparisons(returns, variances, monte_carlo, sweep)
+        tables = self._tables(errors, variances, sweep, monte_carlo, optima)
+        return Findings(self._draw(errors, variances, sweep, returns, monte_carlo, optima, out), tables, claims)
+
+    def _variances(self, policy: SoftmaxTable, thetas: Array) -> Array:
+        """(trials, checkpoints), exact variance of IS; infinite where the search has diverged."""
+
+        def exact(theta: Array) -> float:
+            if not np.isfinite(theta).all():
+                return np.inf
+            try:
+                return oracle.variance(self.env, policy, policy.with_flat(theta))
+            except SupportError:
+                return np.inf
+
+        return np.array([[exact(theta) for theta in trial] for trial in thetas[:VARIANCE_TRIALS]])
+
+    def _claims(self, name: str, errors: Arrays, final: Array, monte_carlo: float, optimum: float) -> list[Claim]:
+        policy, symbol = self.policies[name], {"pi_1": "π_1", "pi_2": "π_2"}[name]
+        bpg, mc = errors[f"{name}-bpg"][:, -1], errors[f"{name}-mc"][:, -1]
+        fresh, baseline = self._final_errors(name, final)
+        exact = np.array([oracle.variance(self.env, policy, policy.with_flat(theta)) for theta in final])
+        share = (monte_carlo - exact) / (monte_carlo - optimum)
+        estimate, error = self._variance_check(policy, policy.with_flat(final[0]))
+        return [
+            significance_claim(
+                f"{name}-mse",
+                f"BPG lowers the MSE more than Monte Carlo for {symbol} (p < 0.05)",
+                bpg,
+                mc,
+                measured=f"reduction of the MSE after {ITERATIONS} iterations",
+            ),
+            number_claim(
+                f"{name}-final",
+                f"with the final behavior and 100 more episodes the MSE for {symbol} is "
+                f"{100 * PAPER_REDUCTION[name]:.2f}% lower",
+                measured="reduction of the MSE with 100 episodes of the final behaviors",
+                ours=reduction(fresh, baseline),
+                interval=reduction_interval(fresh, baseline),
+                paper=PAPER_REDUCTION[name],
+                optimum=1.0 - optimum / monte_carlo,
+            ),
+            condition_claim(
+                f"{name}-achieved",
+                "BPG converges to a behavior policy that locally minimizes the variance",
+                measured="share of the achievable variance reduction that the final behavior has, exact",
+                ours=float(share.mean()),
+                interval=mean_interval(share),
+                holds=bool(share.mean() >= 0.75),
+                rule="the final behaviors have at least 75% of the exact optimum's variance reduction on average",
+                optimum=1.0,
+            ),
+            condition_claim(
+                f"{name}-variance-estimate",
+                "the variance of IS is estimated from 10,000 trajectories",
+                measured="such an estimate divided by the exact variance, first trial's final behavior",
+                ours=estimate / exact[0],
+                interval=((estimate - 2.78 * error) / exact[0], (estimate + 2.78 * error) / exact[0]),
+                holds=abs(estimate - exact[0]) < 8.61 * error,
+                rule="the mean of 5 such estimates agrees with the exact variance (t test with 4 degrees, p > 0.001)",
+            ),
+        ]
+
+    def _final_errors(self, name: str, final: Array) -> tuple[Array, Array]:
+        """Squared errors with 100 fresh episodes per trial: of each trial's final behavior, and of Monte Carlo."""
+        policy, truth = self.policies[name], oracle.value(self.env, self.policies[name])
+        seed = 1000 + self.seed
+
+        def error(theta: Array, batch: int) -> float:
+            episodes = sample(self.env, policy.with_flat(theta), FINAL_EPISODES, seed=seed, batch=batch)
+            ratios = log_ratios(policy, episodes)
+            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
+            return float(np.mean(values) - truth) ** 2
+
+        fresh = [error(theta, 2 * i) for i, theta in enumerate(final)]
+        baseline = [error(policy.flat, 2 * i + 1) for i in range(len(final))]
+        return np.array(fresh), np.array(baseline)
+
+    def _variance_check(self, policy: SoftmaxTable, behavior: SoftmaxTable) -> tuple[float, float]:
+        """The paper's estimate of the variance from 10,000 episodes, the mean of 5, and its standard error."""
+        estimates = []
+        for batch in range(5):
+            episodes = sample(self.env, behavior, 10_000, seed=2000 + self.seed, batch=batch)
+            ratios = log_ratios(policy, episodes)
+            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
+            estimates.append(np.var(values))
+        return float(np.mean(estimates)), float(np.std(estimates, ddof=1) / np.sqrt(5))
+
+    def _comparisons(
+        self, returns: Arrays, variances: Arrays, monte_carlo: dict[str, float], sweep: dict[float, Array]
+    ) -> list[Claim]:
+        spread = float(np.abs(returns["pi_1"]).max() / np.abs(returns["pi_2"]).max())
+        decrease = {name: monte_carlo[name] - variances[name][:, -1].mean() for name in variances}
+        working = [s for s, v in sweep.items() if np.isfinite(v[:, -1]).all() and v[:, -1].mean() < monte_carlo["pi_1"]]
+        diverged = [s for s, v in sweep.items() if s not in working]
+        return [
+            condition_claim(
+                "returns-spread",
+                "π_1 sometimes samples returns with twice the magnitude of any sampled by π_2",
+                measured="largest |return| in 10,000 episodes of π_1, relative to π_2's",
+                ours=spread,
+                paper=2.0,
+                holds=spread >= 2.0,
+                rule="the ratio is at least 2",
+            ),
+            condition_claim(
+                "variance-decrease",
+                "a substantial decrease in variance for π_1 and a lesser decrease for π_2",
+                measured="decrease of the exact variance for π_1, divided by that for π_2",
+                ours=float(decrease["pi_1"] / decrease["pi_2"]),
+                holds=bool(decrease["pi_1"] > decrease["pi_2"] > 0),
+                rule="the variance falls for both, and by more for π_1",
+            ),
+            condition_claim(
+                "step-sizes",
+                "BPG in this domain was robust to a variety of step size values; it diverged for high settings",
+                measured=f"step sizes of {', '.join(f'{s:g}' for s in SWEEP)} that end below Monte Carlo's variance",
+                ours=float(len(working)),
+                holds=len(working) >= 2 and bool(diverged) and max(diverged) > max(working),
+                rule="at least two step sizes lower the variance in 250 iterations and a higher one fails",
+            ),
+        ]
+
+    def _tables(
+        self,
+        errors: Arrays,
+        variances: Arrays,
+        sweep: dict[float, Array],
+        monte_carlo: dict[str, float],
+        optima: dict[str, float],
+    ) -> list[Table]:
+        points = checkpoints(ITERATIONS)
+        mse = {"episodes": BATCH * (points + 1)}
+        for name, squared in errors.items():
+            mse[f"{name}-mse"] = squared[:, points].mean(axis=0)
+            mse[f"{name}-std-error"] = squared[:, points].std(axis=0, ddof=1) / np.sqrt(len(squared))
+        exact = {"iteration": points + 1}
+        for name, values in variances.items():
+            exact[f"{name}-variance"] = values.mean(axis=0)
+            exact[f"{name}-monte-carlo"] = np.full(len(points), monte_carlo[name])
+            exact[f"{name}-optimum"] = np.full(len(points), optima[name])
+        steps = {"iteration": checkpoints(SWEEP_ITERATIONS) + 1}
+        steps |= {f"variance-{step_size:g}": values.mean(axis=0) for step_size, values in sweep.items()}
+        return [Table("mse", mse), Table("variance", exact), Table("step-sizes", steps)]
+
+    def _draw(
+        self,
+        errors: Arrays,
+        variances: Arrays,
+        sweep: dict[float, Array],
+        returns: Arrays,
+        monte_carlo: dict[str, float],
+        optima: dict[str, float],
+        out: Path,
+    ) -> list[Path]:
+        points = checkpoints(ITERATIONS)
+        colors = {"pi_1": COLORS["blue"], "pi_2": COLORS["green"]}
+        with figure(3, 2, width=8.0, height=9.0) as (drawing, axes):
+            for column, name in enumerate(self.policies):
+                for method, label, color in (("mc", "Monte Carlo", "vermilion"), ("bpg", "BPG", "blue")):
+                    squared = errors[f"{name}-{method}"][:, points]
+                    mse_curve(axes[0, column], BATCH * (points + 1), squared, label=label, color=COLORS[color])
+                axes[0, column].set(
+                    title=f"Mean squared error, {LABELS[name]}", xlabel="episodes", ylabel="mean squared error"
+                )
+                axes[0, column].legend()
+                axes[1, column].hist(returns[name], bins=60, color=colors[name])
+                axes[1, column].set(
+                    title=f"Returns of 10,000 episodes, {LABELS[name]}", xlabel="return g(H)", ylabel="episodes"
+                )
+            low = min(r.min() for r in returns.values())
+            high = max(r.max() for r in returns.values())
+            for column in range(2):
+                axes[1, column].set_xlim(low - 0.03 * (high - low), high + 0.03 * (high - low))
+                axes[1, column].set_yscale("log")
+            for name, values in variances.items():
+                axes[2, 0].plot(points + 1, values.mean(axis=0), color=colors[name], label=f"BPG, {LABELS[name]}")
+                axes[2, 0].axhline(
+                    monte_carlo[name], color=colors[name], linestyle=":", label=f"Monte Carlo, {LABELS[name]}"
+                )
+                axes[2, 0].axhline(
+                    optima[name], color=colors[name], linestyle="--", label=f"exact optimum, {LABELS[name]}"
+                )
+            axes[2, 0].set(
+                title="Exact variance of IS", xlabel="iteration", ylabel="variance", xscale="log", yscale="log"
+            )
+            axes[2, 0].set_ylim(bottom=min(optima.values()) / 8)
+            axes[2, 0].legend(fontsize=7, ncols=2, loc="lower left")
+            self._draw_sweep(axes[2, 1], sweep, monte_carlo["pi_1"], optima["pi_1"])
+            return save(drawing, out, "figure-1-gridworld")
+
+    def _draw_sweep(self, axes: Any, sweep: dict[float, Array], monte_carlo: float, optimum: float) -> None:
+        iterations = checkpoints(SWEEP_ITERATIONS) + 1
+        top = 30 * monte_carlo
+        palette = ("purple", "orange", "green", "blue", "sky")
+        for (step_size, values), color in zip(sweep.items(), palette, strict=True):
+            mean = np.where(np.isfinite(values).all(axis=0), values.mean(axis=0), np.inf)
+            gone = np.flatnonzero(~(mean < top))
+            shown = slice(0, gone[0] if len(gone) else None)
+            label = f"α = {step_size:g}" + (" (diverged)" if len(gone) else "")
+            axes.plot(iterations[shown], mean[shown], color=COLORS[color], label=label)
+            if len(gone):
+                axes.plot(iterations[gone[0]], top, marker="x", markersize=8, color=COLORS[color], clip_on=False)
+        axes.axhline(monte_carlo, color="black", linestyle=":", label="Monte Carlo")
+        axes.axhline(optimum, color="black", linestyle="--", label="exact optimum")
+        axes.set(title=r"Step sizes, $\pi_1$", xlabel="iteration", ylabel="variance", xscale="log", yscale="log")
+        axes.set_ylim(optimum / 3, top)
+        axes.legend(fontsize=7, ncols=2, loc="upper right")

@@ -1,0 +1,98 @@
+"""Runs of an experiment: many trials each, kept on disk as they finish, so that an interrupted one goes on."""
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array
+from bpsearch.trials import Trials
+
+Arrays = dict[str, Array]
+Keep = Callable[[Any, Any], Arrays]
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One curve or point of a figure.
+
+    Attributes:
+        name: unique within the experiment; the name of its directory.
+        trials: the search, its length and its seed.
+        env: where.
+        policy: the evaluation policy.
+        count: how many trials.
+        keep: what to keep of the final states and records of a group of trials: named arrays, one row per trial.
+    """
+
+    name: str
+    trials: Trials
+    env: CompiledEnv
+    policy: Policy
+    count: int
+    keep: Keep
+
+    @property
+    def cost(self) -> float:
+        """Environment steps, for the progress display."""
+        return float(self.count * self.trials.iterations * self.trials.batch_size * self.env.horizon)
+
+
+def means_only(states: Any, records: Any) -> Arrays:
+    """Keep the mean value of each batch."""
+    return {"means": records}
+
+
+def execute(run: Run, directory: Path, progress: Progress) -> Arrays:
+    """The kept arrays of all trials of `run`; finished trials are read from `directory`, new ones are written there."""
+    store = directory / f"{run.name}-{_fingerprint(run)}"
+    store.mkdir(parents=True, exist_ok=True)
+    finished: dict[int, Arrays] = {}
+    for path in sorted(store.glob("*.npz")):
+        with np.load(path, allow_pickle=False) as arrays:
+            finished |= _by_trial(arrays["indices"], {key: arrays[key] for key in arrays.files if key != "indices"})
+    missing = [index for index in range(run.count) if index not in finished]
+    share = run.cost / run.count
+    progress(run.name, share * (run.count - len(missing)))
+    for indices, (states, records) in run.trials.run_in_groups(run.env, run.policy, missing):
+        kept = run.keep(states, records)
+        _write(store / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
+        finished |= _by_trial(indices, kept)
+        progress(run.name, share * len(indices))
+    return {key: np.stack([finished[i][key] for i in range(run.count)]) for key in finished[0]}
+
+
+def _by_trial(indices: Sequence[int], arrays: Arrays) -> dict[int, Arrays]:
+    return {int(index): {key: value[row] for key, value in arrays.items()} for row, index in enumerate(indices)}
+
+
+def _write(path: Path, **arrays: Array) -> None:
+    """Write whole or not at all: an interrupted run leaves no half file."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        np.savez(file, **arrays)
+    os.replace(temporary, path)
+
+
+def _fingerprint(run: Run) -> str:
+    """Changes whenever a setting, the environment or the policy does: stale trials are never mixed in."""
+    trials, search = run.trials, run.trials.search
+    settings = (
+        type(search).__name__,
+        search.estimator.name,
+        [f"{k}={v}" for k, v in sorted(vars(search).items()) if k != "estimator"],
+        (trials.iterations, trials.batch_size, trials.seed, trials.record.__qualname__, run.keep.__qualname__),
+        (run.env.horizon, run.env.discount),
+    )
+    digest = hashlib.sha256(repr(settings).encode())
+    for leaf in jax.tree_util.tree_leaves((run.env, run.policy)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()[:12]
