@@ -40,8 +40,8 @@ def from_torch(
             `TransformedDistribution` of one.
         observation_space: what the module accepts.
         action_space: what the distribution draws.
-        adapt: the parameters that a search may change, by name or by the first part of their dotted names, the last
-            layer for instance; all on which the distribution depends by default.
+        adapt: the parameters that a search may change, by name or by the first part of their dotted names; "last" for
+            those of the last registered submodule on which the distribution depends; all of those by default.
     """
     return TorchPolicy.of(Architecture(module, observation_space, action_space, adapt))
 
@@ -247,6 +247,8 @@ class Architecture:
         used = {name: p for (name, p), g in zip(everything.items(), gradients, strict=True) if g is not None}
         if adapt is None:
             return list(used.values())
+        if adapt == "last":
+            adapt = list(used)[-1].rpartition(".")[0] or list(used)
         prefixes = (adapt,) if isinstance(adapt, str) else tuple(adapt)
         for prefix in prefixes:
             if not any(_is_under(name, prefix) for name in used):

@@ -36,6 +36,7 @@ class AdaptiveState:
         parameters: θ_i, the flat parameters of the behavior policy.
         shift: b_i of the next batch; 0 where the behavior is the evaluation policy.
         moved: whether the next batch has another behavior than the evaluation policy.
+        ratio: the variance expected of the proposed step, relative to Monte Carlo's.
         weight: Σ w.
         value: Σ w Y, with Y the value of an episode without its importance weights.
         products: (P, P), Σ w Z Zᵀ, with the scores Z = Σ_t ∇log π_e(A_t|S_t).
@@ -54,6 +55,7 @@ class AdaptiveState:
     parameters: Array
     shift: Array
     moved: Array
+    ratio: Array
     weight: Array
     value: Array
     products: Array
@@ -129,6 +131,7 @@ class AdaptiveBPG(Search):
             parameters=parameters,
             shift=zero,
             moved=np.bool_(False),
+            ratio=np.float64(1.0),
             weight=zero,
             value=zero,
             products=np.zeros((size, size)),
@@ -146,6 +149,10 @@ class AdaptiveBPG(Search):
     def behavior(self, state: AdaptiveState) -> Policy:
         """π_{θ_i}."""
         return state.valuation.evaluation.with_flat(state.parameters)
+
+    def explained(self, state: AdaptiveState) -> float:
+        """What predictions of left-out episodes say: 1 − their residual variance relative to Monte Carlo's."""
+        return 1.0 - float(state.ratio)
 
     def update(self, state: AdaptiveState, trajectories: Trajectories) -> tuple[AdaptiveState, Info]:
         """Value the batch with the b_i that was fixed before it, then choose b_{i+1} and θ_{i+1}."""
@@ -207,7 +214,8 @@ def _propose(
     moves = (ratios[best] <= LARGEST_RATIO) & (reach > 0.0)
     signed = jnp.where(state.third_moment > 0.0, -distance, distance)
     step = jnp.where(moves, -taken * fits[best] / jnp.where(moves, signed, 1.0), 0.0)
-    return replace(state, observed=observed, trust=trust, largest=largest), step, jnp.where(moves, mean + signed, 0.0)
+    state = replace(state, ratio=ratios[best], observed=observed, trust=trust, largest=largest)
+    return state, step, jnp.where(moves, mean + signed, 0.0)
 
 
 def _added(
