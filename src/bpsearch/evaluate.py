@@ -72,8 +72,9 @@ def evaluate(
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
     check_integer("episodes", episodes)
     check_integer("batch_size", batch_size)
+    names = {"policy": _named(policy), "env": _named(env)}
     if isinstance(env, str) and env in FACTORIES:
-        env, env_kwargs = FACTORIES[env](**(env_kwargs or {})), None
+        env, env_kwargs = _own(env, env_kwargs or {}), None
     compiled = isinstance(env, CompiledEnv)
     if isinstance(env, CompiledEnv):
         env = _changed(env, horizon, discount)
@@ -96,10 +97,9 @@ def evaluate(
         with GymnasiumSampler(source, horizon=cut, **given) as sampler:
             check_spaces(sampler, loaded)
             estimate = run(sampler)
-    settings = {
-        "policy": _named(policy),
-        "env": _named(env),
-        **({"env_kwargs": env_kwargs} if env_kwargs else {}),
+    settings: dict[str, Any] = {
+        **names,
+        "env_kwargs": env_kwargs,
         "episodes": episodes,
         "method": chosen,
         "batch_size": batch_size,
@@ -108,6 +108,13 @@ def evaluate(
         "seed": seed,
     }
     return dataclasses.replace(estimate, settings=settings, no_help="" if method else no_help)
+
+
+def _own(env_id: str, settings: dict[str, Any]) -> CompiledEnv:
+    try:
+        return FACTORIES[env_id](**settings)
+    except TypeError as error:
+        raise InvalidArgumentError(f"env_kwargs do not fit {env_id}: {error}") from error
 
 
 def _changed(env: CompiledEnv, horizon: int | None, discount: float | None) -> CompiledEnv:

@@ -157,5 +157,11 @@ def _history(batches: list[Array], told: list[_Batch]) -> History:
         values=np.cumsum([values.sum() for values in batches]) / episodes,
         std_errors=np.sqrt(np.cumsum(sizes * variances)) / episodes,
         batch_variances=variances,
-        divergences=np.array([-float(batch.log_weights.mean()) for batch in told]),
+        divergences=np.array([_divergence(batch.log_weights) for batch in told]),
     )
+
+
+def _divergence(log_weights: Array) -> float:
+    """KL(π_b ‖ π_e) = E_b[w − 1 − log w]: each term is non-negative, so it is quieter than the mean of −log w."""
+    with np.errstate(over="ignore"):
+        return float(np.mean(np.expm1(log_weights) - log_weights))

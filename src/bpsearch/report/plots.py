@@ -70,6 +70,7 @@ def inline_svg(drawing: Figure, label: str) -> str:
     drawing.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
+    text = text.replace(COLORS["blue"].lower(), "var(--accent)")
     # The page gives the width; the drawing keeps its proportions.
     text = re.sub(r'^<svg ([^>]*?)height="[^"]*" ', r"<svg \1", text, count=1)
     text = re.sub(r' width="[^"]*"', "", text.split(">", 1)[0], count=1) + ">" + text.split(">", 1)[1]
