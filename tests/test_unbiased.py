@@ -97,6 +97,9 @@ def searches(mdp):
         "dr-predictable": bps.BPG(0.3, estimator=doubly_robust, model=model),
         "dr-fixed": bps.BPG(0.3, estimator=doubly_robust, model=fixed),
         "as-predictable": bps.OnPolicy(advantage_sum, model),
+        "adaptive": bps.AdaptiveBPG(caution=0.0),
+        "adaptive-pdis": bps.AdaptiveBPG(per_decision, caution=0.0),
+        "adaptive-dr": bps.AdaptiveBPG(doubly_robust, model, caution=0.0),
     }
 
 
@@ -112,6 +115,48 @@ def test_a_two_batch_study_is_unbiased_through_its_parameter_update(name):
         assert abs((probs * second).sum() - truth) < TOLERANCE, case
         moved = np.abs(probs.sum(axis=0) - probs.sum(axis=1)).max() > 1e-6
         assert moved == (name not in ("as-predictable", "dr-fixed")), "whether the second batch had another behavior"
+
+
+@partial(jax.jit, static_argnums=0)
+def all_triples(search, state, everything):
+    """For every three trajectories as batches of one episode: log-probability, values, the last θ − θ_e."""
+    evaluation = state.valuation.evaluation
+
+    def run_triple(*indices):
+        log_prob, values, current = 0.0, [], state
+        for index in indices:
+            behavior = search.behavior(current)
+            episode = jax.tree_util.tree_map(lambda leaf, index=index: leaf[index][None], everything)
+            log_probs = behavior.log_prob(episode.observations, episode.actions)
+            batch = replace(episode, log_probs=jnp.where(episode.mask, log_probs, 0.0))
+            log_prob += batch.log_probs.sum()
+            current, info = search.update(current, batch)
+            values.append(info.values[0])
+        return log_prob, jnp.stack(values), jnp.abs(behavior.logits - evaluation.logits).max()
+
+    indices = jnp.arange(everything.mask.shape[0])
+    over_last = jax.vmap(run_triple, (None, None, 0))
+    return jax.lax.map(lambda first: jax.vmap(over_last, (None, 0, None))(first, indices, indices), indices)
+
+
+@pytest.mark.parametrize("name", ["adaptive", "adaptive-pdis", "adaptive-dr"])
+@pytest.mark.parametrize("case", [(0, (2, 2, 2), 0.9), (1, (2, 2, 2), 1.0)], ids=case_id)
+def test_a_three_batch_study_is_unbiased_through_all_that_the_default_search_decides(case, name):
+    """Its shift, ridge, step and gate are chosen twice in between."""
+    mdp = random_mdp(*case)
+    evaluation = random_policy(1, mdp)
+    search = searches(mdp)[name]
+    everything = enumerate_trajectories(mdp)
+    with jax.enable_x64(True):
+        outcome = all_triples(search, search.init(evaluation, mdp.discount), everything.batch)
+    log_prob, values, moved = map(np.asarray, outcome)
+    env_probs = everything.env_probs
+    probs = np.einsum("i,j,k->ijk", env_probs, env_probs, env_probs) * np.exp(log_prob)
+    assert abs(probs.sum() - 1.0) < TOLERANCE
+    truth = bps.oracle.value(mdp, evaluation)
+    for batch in range(3):
+        assert abs((probs * values[..., batch]).sum() - truth) < TOLERANCE
+    assert (probs * (moved > 1e-6)).sum() > 0.1, "the third batch often had another behavior"
 
 
 def test_the_updated_model_is_biased():

@@ -18,7 +18,7 @@ from bpsearch.policies import (
     shipped_policy,
 )
 from bpsearch.sampling import GymnasiumSampler, sample
-from bpsearch.search import BPG, OnPolicy, Search, StepSize
+from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
 
@@ -29,6 +29,7 @@ _register()
 
 __all__ = [
     "BPG",
+    "AdaptiveBPG",
     "CategoricalMLP",
     "Estimate",
     "Estimator",

@@ -1,6 +1,8 @@
 """Estimate: what a study says about the value of a policy, and how far it can be trusted."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ from bpsearch.intervals import MeanError
 from bpsearch.trajectories import Array
 
 MIN_EFFECTIVE_EPISODES = 10.0
+NOTHING_EXPLAINED = 0.03  # a share of the variance that is not worth a search
+ENOUGH_TO_JUDGE = 300  # episodes
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,35 @@ class Diagnostics:
     final_variance: float | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class History:
-    """The study after each batch: how many episodes, the value, its standard error (NaN where unknown)."""
+    """The study batch by batch.
+
+    Attributes:
+        episodes: how many there were after each batch.
+        values: the estimate after each batch.
+        std_errors: its standard error; NaN where unknown.
+        batch_variances: the variance of the values within each batch.
+        divergences: the estimated divergence KL(behavior ‖ policy) of each batch's whole episodes.
+    """
 
     episodes: Array
     values: Array
     std_errors: Array
     batch_variances: Array
+    divergences: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """(N,) each, of all episodes in their order: the estimator's values, log ρ_{0:L}, and the returns as they came."""
+
+    values: Array
+    log_weights: Array
+    returns: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Estimate:
     """The expected return of the evaluation policy, from all episodes of a study.
 
@@ -57,6 +79,10 @@ class Estimate:
         diagnostics: effective sample size and the like.
         unreliable: why the standard error should not be trusted; empty if nothing speaks against it.
         history: the study batch by batch.
+        data: the study episode by episode.
+        explained: the share of Monte Carlo's variance that the search expects to remove; None if it does not know.
+        no_help: why no search was made although one is the default; empty if there was one or none was wanted.
+        settings: what repeats the evaluation, by name.
     """
 
     value: float
@@ -66,6 +92,10 @@ class Estimate:
     error: MeanError | None
     diagnostics: Diagnostics
     history: History
+    data: Episodes
+    explained: float | None = None
+    no_help: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def std_error(self) -> float | None:
@@ -116,27 +146,92 @@ class Estimate:
             reasons.append(f"one episode makes {found.largest_value_share:.0%} of the variance")
         return tuple(reasons)
 
-    def __str__(self) -> str:
+    @property
+    def hopeless(self) -> str:
+        """Why behavior search cannot help here; empty if nothing says so."""
+        if self.no_help:
+            return self.no_help
+        if self.explained is None or self.explained > NOTHING_EXPLAINED or self.episodes < ENOUGH_TO_JUDGE:
+            return ""
+        return (
+            f"the policy's action noise was found to explain {max(self.explained, 0.0):.0%} of the variance of the "
+            f"returns; the rest comes from the environment and its starts, or from actions in a way that "
+            f"{self.episodes} episodes do not show"
+        )
+
+    @property
+    def sentence(self) -> str:
+        """The answer in one sentence."""
         interval = self.interval()
-        spread = "interval unknown" if interval is None else f"95% interval [{interval[0]:.6g}, {interval[1]:.6g}]"
-        parts = [f"{self.value:.6g}, {spread}, {self.episodes} episodes, {self.method}"]
-        if self.savings is not None:
-            parts.append(f"as good as {self.savings * self.episodes:.0f} episodes of Monte Carlo")
+        spread = "its error unknown" if interval is None else f"95% interval [{interval[0]:.6g}, {interval[1]:.6g}]"
+        saved = ""
+        if self.savings is not None and self.savings > 1.05:
+            saved = f", as good as {self.savings * self.episodes:.0f} episodes of Monte Carlo"
+        return f"{self.value:.6g}, {spread}, from {self.episodes} episodes{saved}"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know besides the number."""
+        found = []
         if not self.unbiased:
-            parts.append("biased, without guarantee")
+            found.append("biased, without guarantee")
         if self.unreliable:
-            parts.append("unreliable, because " + " and ".join(self.unreliable))
-        return "; ".join(parts)
+            found.append("unreliable, because " + " and ".join(self.unreliable))
+        if self.hopeless:
+            found.append(f"behavior search cannot help here, because {self.hopeless}")
+        return tuple(found)
+
+    def __str__(self) -> str:
+        return "; ".join([f"{self.sentence} ({self.method})", *self.warnings])
+
+    def _repr_html_(self) -> str:
+        rows = {"value": f"{self.value:.6g}", "95% interval": "unknown", "episodes": str(self.episodes)}
+        interval = self.interval()
+        if interval is not None:
+            rows["95% interval"] = f"[{interval[0]:.6g}, {interval[1]:.6g}]"
+        if self.savings is not None:
+            rows["as good as"] = f"{self.savings * self.episodes:.0f} episodes of Monte Carlo"
+        rows["method"] = self.method
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table>{cells}</table>" + "".join(f"<p>{escape(text)}</p>" for text in self.warnings)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a program wants to know, of types that JSON has; None for what is unknown."""
+        return {
+            "value": self.value,
+            "std_error": self.std_error,
+            "interval": self.interval(),
+            "interval_level": 0.95,
+            "interval_kind": self.interval_kind,
+            "episodes": self.episodes,
+            "method": self.method,
+            "unbiased": self.unbiased,
+            "savings": self.savings,
+            "savings_basis": self.savings_basis,
+            "explained": self.explained,
+            "diagnostics": asdict(self.diagnostics),
+            "unreliable": list(self.unreliable),
+            "hopeless": self.hopeless or None,
+            "settings": self.settings,
+        }
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page that shows and explains the estimate: one HTML file that needs no network."""
+        from bpsearch.report.page import render
+
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render(self), encoding="utf-8")
+        return path
 
 
-def diagnose(
-    values: Array, log_weights: Array, returns: Array, final_values: Array, error: MeanError | None
-) -> Diagnostics:
-    """The diagnostics of a study with these values, log-weights and returns of all its episodes.
+def diagnose(data: Episodes, final_values: Array, error: MeanError | None) -> Diagnostics:
+    """The diagnostics of a study with these episodes.
 
     Monte Carlo's variance is E_π[g²] − ρ²; its first term is estimated by w g², which needs no extra episodes and is
     quietest where the search did its work.
     """
+    values, log_weights, returns = data.values, data.log_weights, data.returns
     normalised = np.exp(log_weights - log_weights.max())
     squares = (values - values.mean()) ** 2
     with np.errstate(over="ignore"):

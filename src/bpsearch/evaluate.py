@@ -1,67 +1,155 @@
 """evaluate(): the one call."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from bpsearch.checks import check_discount, check_integer
+from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.registration import FACTORIES
+from bpsearch.envs.sources import GymnasiumSource
 from bpsearch.envs.tabular import TabularMDP
-from bpsearch.errors import InvalidArgumentError
+from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
 from bpsearch.estimate import Estimate
-from bpsearch.estimators import advantage_sum, doubly_robust, per_decision
+from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.models import TabularModel
 from bpsearch.policies.base import Policy
-from bpsearch.search import BPG, OnPolicy, Search, normalized
+from bpsearch.policies.sources import PolicySource, policy_of
+from bpsearch.sampling import GymnasiumSampler, check_spaces
+from bpsearch.search import AdaptiveBPG, Info, OnPolicy, Search
 from bpsearch.study import Study
 
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecNormalize
+
 METHODS = ("mc", "bpg", "pdis-bpg", "as", "dr-bpg")
-STEP_SIZE = normalized(0.1)
 
 
 def evaluate(
-    policy: Policy,
-    env: CompiledEnv,
+    policy: PolicySource,
+    env: GymnasiumSource | CompiledEnv,
     episodes: int = 2000,
-    method: str = "bpg",
+    method: str | None = None,
     batch_size: int = 100,
     horizon: int | None = None,
     discount: float | None = None,
     seed: int = 0,
+    *,
+    env_kwargs: dict[str, Any] | None = None,
+    num_envs: int | None = None,
+    vectorization: Literal["sync", "async"] | None = None,
+    normalize: "VecNormalize | str | Path | None" = None,
+    trust: bool = False,
+    on_batch: Callable[[Study, Info], None] | None = None,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
 
     Args:
-        policy: the evaluation policy.
-        env: a compiled environment, a `TabularMDP` for instance.
+        policy: the evaluation policy: a policy of bpsearch, a Stable-Baselines3 model or the path of its .zip, a torch
+            module that gives `torch.distributions`, an .npz of bpsearch, or a function from observation to action.
+        env: a Gymnasium id, a factory, an environment or a vector environment; a `TabularMDP` or another compiled
+            environment. The ids of bpsearch's own environments give the compiled ones.
         episodes: how many episodes may be run, those that serve the search included.
-        method: "mc" Monte Carlo; "bpg" behavior policy gradient with importance sampling; "pdis-bpg" with per-decision
+        method: "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
-            from earlier batches only. All are unbiased.
+            from earlier batches only. All are unbiased. By default "bpg", or, for a policy without action noise or
+            without known probabilities, "mc"; the estimate then says why.
         batch_size: episodes between two steps of the search.
         horizon: steps after which episodes end; the environment's own if None.
-        discount: γ; the environment's own if None.
+        discount: γ; if None a compiled environment's own, 1 for Gymnasium.
         seed: the same seed gives the same result.
+        env_kwargs: what `gymnasium.make` is given besides an id.
+        num_envs: Gymnasium: how many environments run in parallel; the result does not depend on it.
+        vectorization: Gymnasium: "sync" (default) or "async", a process for each environment.
+        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle, which needs trust.
+        trust: whether code in a policy's file may run. Say True only for files whose author you trust.
+        on_batch: called after each batch, to show progress.
     """
-    changes: dict[str, float] = {}
+    if method is not None and method not in METHODS:
+        raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
+    check_integer("episodes", episodes)
+    check_integer("batch_size", batch_size)
+    names = {"policy": _named(policy), "env": _named(env)}
+    if isinstance(env, str) and env in FACTORIES:
+        env, env_kwargs = _own(env, env_kwargs or {}), None
+    compiled = isinstance(env, CompiledEnv)
+    if isinstance(env, CompiledEnv):
+        env = _changed(env, horizon, discount)
+        discount = env.discount
+    discount = check_discount(1.0 if discount is None else discount)
+    loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
+    no_help = _no_help(loaded)
+    chosen = method or ("mc" if no_help else "bpg")
+    study = Study(loaded, _search(chosen, env), discount=discount, seed=seed)
+    run = partial(study.run, episodes=episodes, batch_size=batch_size, on_batch=on_batch)
+    options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if isinstance(env, CompiledEnv) and loaded.traceable:
+        for name, value in given.items():
+            raise InvalidArgumentError(f"{name} has no meaning for a compiled environment, got {value!r}")
+        estimate = run(env)
+    else:
+        source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
+        cut = None if compiled else horizon
+        with GymnasiumSampler(source, horizon=cut, **given) as sampler:
+            check_spaces(sampler, loaded)
+            estimate = run(sampler)
+    settings: dict[str, Any] = {
+        **names,
+        "env_kwargs": env_kwargs,
+        "episodes": episodes,
+        "method": chosen,
+        "batch_size": batch_size,
+        "horizon": env.horizon if isinstance(env, CompiledEnv) else horizon,
+        "discount": discount,
+        "seed": seed,
+    }
+    return dataclasses.replace(estimate, settings=settings, no_help="" if method else no_help)
+
+
+def _own(env_id: str, settings: dict[str, Any]) -> CompiledEnv:
+    try:
+        return FACTORIES[env_id](**settings)
+    except TypeError as error:
+        raise InvalidArgumentError(f"env_kwargs do not fit {env_id}: {error}") from error
+
+
+def _changed(env: CompiledEnv, horizon: int | None, discount: float | None) -> CompiledEnv:
+    changes: dict[str, Any] = {}
     if horizon is not None:
         changes["horizon"] = check_integer("horizon", horizon)
     if discount is not None:
         changes["discount"] = check_discount(discount)
-    if changes:
-        env = dataclasses.replace(env, **changes)  # type: ignore[type-var]
-    study = Study(policy, _search(method, env), discount=env.discount, seed=seed)
-    return study.run(env, episodes=episodes, batch_size=batch_size)
+    return dataclasses.replace(env, **changes) if changes else env  # type: ignore[type-var]
 
 
-def _search(method: str, env: CompiledEnv) -> Search:
-    if method not in METHODS:
-        raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
+def _no_help(policy: Policy) -> str:
+    """Why no behavior search can be made for this policy; empty if one can."""
+    try:
+        policy.check_searchable()
+    except DeterministicPolicyError:
+        return "the policy is deterministic: its actions add no variance that another behavior could remove"
+    except UnknownProbabilitiesError:
+        return "the policy's action probabilities are unknown, so no other behavior could be weighted to evaluate it"
+    return ""
+
+
+def _search(method: str, env: GymnasiumSource | CompiledEnv) -> Search:
     if method == "mc":
         return OnPolicy()
-    if method == "bpg":
-        return BPG(STEP_SIZE)
-    if method == "pdis-bpg":
-        return BPG(STEP_SIZE, estimator=per_decision)
+    if method in ("bpg", "pdis-bpg"):
+        return AdaptiveBPG(importance_sampling if method == "bpg" else per_decision)
     if not isinstance(env, TabularMDP):
         raise InvalidArgumentError(f"method {method!r} learns a tabular model and needs a TabularMDP, got {env}")
     model = TabularModel.like(env)
-    return OnPolicy(advantage_sum, model) if method == "as" else BPG(STEP_SIZE, estimator=doubly_robust, model=model)
+    return OnPolicy(advantage_sum, model) if method == "as" else AdaptiveBPG(doubly_robust, model)
+
+
+def _named(source: Any) -> str:
+    """A short name for the record: a text as it is, else what kind of object it was."""
+    if isinstance(source, str | Path):
+        return str(source)
+    return getattr(source, "__name__", type(source).__name__)

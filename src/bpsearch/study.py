@@ -9,11 +9,11 @@ import numpy as np
 from bpsearch.checks import check_discount, check_integer
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
-from bpsearch.estimate import Estimate, History, diagnose
+from bpsearch.estimate import Episodes, Estimate, History, diagnose
 from bpsearch.intervals import martingale_error
 from bpsearch.numerics import to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.sampling import sample
+from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search.base import Info, Search
 from bpsearch.trajectories import Array, Trajectories
 
@@ -91,7 +91,7 @@ class Study:
 
     def run(
         self,
-        env: CompiledEnv,
+        env: CompiledEnv | GymnasiumSampler,
         *,
         episodes: int,
         batch_size: int = 100,
@@ -100,14 +100,14 @@ class Study:
         """Run `episodes` more episodes in batches; the last may be smaller.
 
         Args:
-            env: where; its discount must be the study's.
+            env: where; the discount of a compiled environment must be the study's.
             episodes: how many.
             batch_size: how many between two steps of the search.
             on_batch: called after each batch, to show progress.
         """
         check_integer("episodes", episodes)
         check_integer("batch_size", batch_size)
-        if env.discount != self.discount:
+        if isinstance(env, CompiledEnv) and env.discount != self.discount:
             raise InvalidArgumentError(
                 f"discount must be the environment's {env.discount}, but the study was made with {self.discount}"
             )
@@ -128,26 +128,26 @@ class Study:
         batches = [batch.values for batch in self._batches]
         if valuation.revalues:
             batches = [valuation.values(self.state.valuation, b.trajectories) for b in self._batches if b.trajectories]
-        values = np.concatenate(batches)
+        episodes = Episodes(
+            values=np.concatenate(batches),
+            log_weights=np.concatenate([b.log_weights for b in self._batches]),
+            returns=np.concatenate([b.returns for b in self._batches]),
+        )
         error = martingale_error(batches)
         return Estimate(
-            value=float(values.mean()),
-            episodes=len(values),
+            value=float(episodes.values.mean()),
+            episodes=len(episodes.values),
             method=f"{type(self.search).__name__}, {self.search.estimator.name}",
             unbiased=self.search.estimator.unbiased and not valuation.revalues,
             error=error,
-            diagnostics=diagnose(
-                values,
-                np.concatenate([b.log_weights for b in self._batches]),
-                np.concatenate([b.returns for b in self._batches]),
-                batches[-1],
-                error,
-            ),
-            history=_history(batches),
+            diagnostics=diagnose(episodes, batches[-1], error),
+            history=_history(batches, self._batches),
+            data=episodes,
+            explained=self.search.explained(self.state),
         )
 
 
-def _history(batches: list[Array]) -> History:
+def _history(batches: list[Array], told: list[_Batch]) -> History:
     """The estimate after each batch, from running sums: the cost does not grow with the square of the batches."""
     sizes = np.array([len(values) for values in batches])
     variances = np.array([np.var(values, ddof=1) if len(values) > 1 else np.nan for values in batches])
@@ -157,4 +157,11 @@ def _history(batches: list[Array]) -> History:
         values=np.cumsum([values.sum() for values in batches]) / episodes,
         std_errors=np.sqrt(np.cumsum(sizes * variances)) / episodes,
         batch_variances=variances,
+        divergences=np.array([_divergence(batch.log_weights) for batch in told]),
     )
+
+
+def _divergence(log_weights: Array) -> float:
+    """KL(π_b ‖ π_e) = E_b[w − 1 − log w]: each term is non-negative, so it is quieter than the mean of −log w."""
+    with np.errstate(over="ignore"):
+        return float(np.mean(np.expm1(log_weights) - log_weights))

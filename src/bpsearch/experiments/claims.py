@@ -48,6 +48,12 @@ class Claim:
     optimum: float | None = None
     p_value: float | None = None
 
+    def numbers(self) -> tuple[str, ...]:
+        """The paper's number, ours, its interval, the optimum and the p-value as text; empty where there is none."""
+        interval = "" if self.interval is None else f"{self.interval[0]:.3g} to {self.interval[1]:.3g}"
+        paper, ours, optimum = ("" if x is None else f"{x:.3g}" for x in (self.paper, self.ours, self.optimum))
+        return paper, ours, interval, optimum, "" if self.p_value is None else f"{self.p_value:.1g}"
+
     def to_json(self) -> dict[str, Any]:
         """The claim as plain values."""
         return asdict(self) | {"verdict": str(self.verdict)}

@@ -92,9 +92,6 @@ def _markdown(claims: list[Claim]) -> str:
     head = "| claim of the paper | measured | paper | ours | 95% interval | optimum | p | verdict |"
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     for claim in claims:
-        interval = "" if claim.interval is None else f"{claim.interval[0]:.3g} to {claim.interval[1]:.3g}"
-        paper, ours, optimum = ("" if x is None else f"{x:.3g}" for x in (claim.paper, claim.ours, claim.optimum))
-        p_value = "" if claim.p_value is None else f"{claim.p_value:.1g}"
-        cells = (claim.text, claim.measured, paper, ours, interval, optimum, p_value, f"**{claim.verdict}**")
+        cells = (claim.text, claim.measured, *claim.numbers(), f"**{claim.verdict}**")
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)

@@ -138,6 +138,25 @@ class Policy(ABC):
         steps = tuple(jnp.moveaxis(jnp.asarray(x), 1, 0) for x in (observations, actions, weights / scale))
         return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0] * scale
 
+    @in_64_bit
+    def episode_scores(self, observations: Array, actions: Array, mask: Array) -> Array:
+        """(N, P), the score Z_n = Σ_t ∇θ log π_θ(a_nt|s_nt) of each episode, in 64 bit."""
+
+        def of_episode(*steps: Array) -> Array:
+            return self.score(*(step[None] for step in steps))
+
+        weights = jnp.asarray(mask, jnp.float64)
+        scores = jax.vmap(of_episode)(jnp.asarray(observations), jnp.asarray(actions), weights)
+        return at_the_edge(scores.astype(jnp.float64))
+
+    def score_covariance(self, observations: Array, mask: Array, weights: Array) -> Array | None:
+        """(P, P), Σ_n w_n Σ_t Cov_{a~π_θ(·|s_nt)} ∇θ log π_θ(a|s_nt), or None if the policy does not tell.
+
+        Its expectation is that of Σ_n w_n Z_n Z_nᵀ, but it needs the states only: it knows about actions that were
+        never taken.
+        """
+        return None
+
 
 def clipped(space: gymnasium.Space[Any], actions: Array) -> Array:
     """What the environment is given for drawn actions: those outside of a box are clipped to it."""

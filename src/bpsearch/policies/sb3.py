@@ -45,8 +45,8 @@ def from_sb3(
         model: the trained model.
         normalize: statistics of observations that are part of the policy, frozen; those of the model's environment by
             default. Rewards are never normalised: the return is the environment's.
-        adapt: the parameters that a search may change, by SB3's names ("action_net", the last layer of PPO, for
-            instance); all on which the actions depend by default.
+        adapt: the parameters that a search may change, by SB3's names; "last" for the last layer ("action_net" of PPO
+            and A2C, "actor.mu" of SAC); all on which the actions depend by default.
     """
     if not isinstance(model, BaseAlgorithm):
         raise InvalidArgumentError(f"model must be a Stable-Baselines3 model, got {model!r}; load a file with load_sb3")
@@ -82,6 +82,8 @@ def of_policy(
             f"{type(policy).__name__} gives no action distribution that depends on the observation alone; PPO, A2C, "
             f"SAC, DQN, TD3 and DDPG of stable_baselines3 can be evaluated, others as a plain function by Monte Carlo"
         )
+    if adapt == "last":
+        adapt = "actor.mu" if isinstance(policy, SACPolicy) else "action_net"
     if adapt is not None:
         adapt = [f"policy.{name}" for name in ((adapt,) if isinstance(adapt, str) else adapt)]
     return TorchPolicy.of(Architecture(module, *spaces, adapt, cast=False))

@@ -151,6 +151,17 @@ class SoftmaxTable(Policy):
         table = jax.nn.softmax(self.logits, axis=-1)
         return at_the_edge((totals - totals.sum(axis=-1, keepdims=True) * table).ravel())
 
+    @in_64_bit
+    def score_covariance(self, observations: Array, mask: Array, weights: Array) -> Array:
+        """Blocks V_s (diag π(·|s) − π(·|s) π(·|s)ᵀ), where V_s sums the weights of the visits to s."""
+        states, n_actions = self.logits.shape
+        visits = jnp.zeros(states).at[jnp.asarray(observations)].add(jnp.where(mask, weights[:, None], 0.0))
+        table = jax.nn.softmax(self.logits, axis=-1)
+        blocks = visits[:, None, None] * (table[:, :, None] * jnp.eye(n_actions) - table[:, :, None] * table[:, None])
+        whole = jnp.zeros((states, n_actions, states, n_actions))
+        each = jnp.arange(states)
+        return at_the_edge(whole.at[each, :, each, :].set(blocks).reshape(self.logits.size, -1))
+
 
 def _lookup(table: Array, observations: Array, actions: Array) -> Array:
     return table.ravel()[jnp.asarray(observations) * table.shape[1] + jnp.asarray(actions)]

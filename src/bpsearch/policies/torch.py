@@ -40,8 +40,8 @@ def from_torch(
             `TransformedDistribution` of one.
         observation_space: what the module accepts.
         action_space: what the distribution draws.
-        adapt: the parameters that a search may change, by name or by the first part of their dotted names, the last
-            layer for instance; all on which the distribution depends by default.
+        adapt: the parameters that a search may change, by name or by the first part of their dotted names; "last" for
+            those of the last registered submodule on which the distribution depends; all of those by default.
     """
     return TorchPolicy.of(Architecture(module, observation_space, action_space, adapt))
 
@@ -137,6 +137,15 @@ class TorchPolicy(Policy):
                 weighted = torch.dot(torch.from_numpy(weights[chunk]), self._log_prob(observations, actions, chunk))
                 total += self.architecture.gradient(weighted)
         return total
+
+    def episode_scores(self, observations: Array, actions: Array, mask: Array) -> Array:
+        """The score of each episode, by one reverse pass each."""
+        mask = np.asarray(mask, dtype=np.float64)
+        scores = np.empty((len(mask), len(self.vector)))
+        for episode in range(len(mask)):
+            rows = jax.tree_util.tree_map(lambda array, n=episode: array[n : n + 1], observations)
+            scores[episode] = self.score(rows, actions[episode : episode + 1], mask[episode : episode + 1])
+        return scores
 
     def _log_prob(self, observations: Array, actions: Array, chunk: slice) -> torch.Tensor:
         architecture = self.architecture
@@ -238,6 +247,8 @@ class Architecture:
         used = {name: p for (name, p), g in zip(everything.items(), gradients, strict=True) if g is not None}
         if adapt is None:
             return list(used.values())
+        if adapt == "last":
+            adapt = list(used)[-1].rpartition(".")[0] or list(used)
         prefixes = (adapt,) if isinstance(adapt, str) else tuple(adapt)
         for prefix in prefixes:
             if not any(_is_under(name, prefix) for name in used):

@@ -1,7 +1,10 @@
 """How every figure of the project looks, and the pieces that several of them share."""
 
+import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,9 @@ _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "bpsearch",
 }
 
+# Colors that nothing else has, replaced in a page's figures by those of the page.
+_INK, _GRID = "#010203", "#040506"
+
 
 @contextmanager
 def figure(rows: int, columns: int, *, width: float, height: float) -> Iterator[tuple[Figure, Any]]:
@@ -54,6 +60,35 @@ def save(drawing: Figure, directory: Path, name: str) -> list[Path]:
     drawing.savefig(paths[0])
     drawing.savefig(paths[1], metadata={"Date": None})
     return paths
+
+
+def inline_svg(drawing: Figure, label: str) -> str:
+    """The figure as an SVG element for a page, whose text and lines take the page's color, light or dark."""
+    _recolor(drawing)
+    drawing.patch.set_alpha(0.0)
+    buffer = io.StringIO()
+    drawing.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_GRID, "var(--grid)")
+    text = text.replace(COLORS["blue"].lower(), "var(--accent)")
+    # The page gives the width; the drawing keeps its proportions.
+    text = re.sub(r'^<svg ([^>]*?)height="[^"]*" ', r"<svg \1", text, count=1)
+    text = re.sub(r' width="[^"]*"', "", text.split(">", 1)[0], count=1) + ">" + text.split(">", 1)[1]
+    return text.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
+
+
+def _recolor(drawing: Figure) -> None:
+    for axes in drawing.axes:
+        axes.patch.set_alpha(0.0)
+        axes.tick_params(colors=_INK, which="both")
+        axes.grid(color=_GRID)
+        for part in (axes.xaxis.label, axes.yaxis.label, axes.title):
+            part.set_color(_INK)
+        for spine in axes.spines.values():
+            spine.set_color(_INK)
+        legend = axes.get_legend()
+        for text in legend.get_texts() if legend is not None else ():
+            text.set_color(_INK)
 
 
 def band(axes: Axes, x: Array, low: Array, high: Array, color: str) -> None:

@@ -12,7 +12,7 @@ from bpsearch.checks import check_integer
 from bpsearch.envs.sources import GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.numerics import to_numpy
-from bpsearch.policies.base import Policy
+from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_stream
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
@@ -174,6 +174,8 @@ class _Run:
         every_row = np.arange(rows)
         position = np.zeros(rows, int)
         streams: dict[int, np.random.Generator] = {}
+        # A policy of unbounded actions knows nothing of the environment's bounds.
+        bounded = policy.action_space != slots.action_space
         step = np.zeros(count, int)
         self.episode = np.full(count, -1)
         running: list[int] = []
@@ -197,7 +199,7 @@ class _Run:
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed = policy.act(noise[every_row, position], observations)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            slots.step(running, executed)
+            slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
             records.after(slots.rewards)
             self._check("reward", slots.rewards, step)
             step = step + 1

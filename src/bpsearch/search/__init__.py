@@ -1,5 +1,6 @@
 """Searches: `init(policy) -> state`, `behavior(state) -> policy`, `step(state, trajectories) -> (state, info)`."""
 
+from bpsearch.search.adaptive import AdaptiveBPG, AdaptiveState
 from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.on_policy import OnPolicy, OnPolicyState
@@ -7,6 +8,8 @@ from bpsearch.search.step_size import StepSize, constant, decaying, normalized
 
 __all__ = [
     "BPG",
+    "AdaptiveBPG",
+    "AdaptiveState",
     "BPGState",
     "Info",
     "OnPolicy",

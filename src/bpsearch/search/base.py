@@ -80,6 +80,10 @@ class Search(ABC):
     def update(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
         """`step` as a pure JAX function, without checks."""
 
+    def explained(self, state: Any) -> float | None:
+        """The share of the variance that the search expects its behaviors to remove; None if it does not know."""
+        return None
+
     @in_64_bit
     def step(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
         """Learn from a batch of the present behavior's episodes.

@@ -1,15 +1,16 @@
 """The command `bpsearch`."""
 
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bpsearch.cli.evaluate import evaluate
+from bpsearch.cli.shared import AsJson, Out, Seed, prepare_jax, print_json
 from bpsearch.errors import BPSearchError
 from bpsearch.experiments.claims import Claim
 
@@ -21,10 +22,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
-
 
 @app.callback()
 def options(
@@ -35,6 +32,10 @@ def options(
 
 
 _settings = {"debug": False}
+
+app.command(epilog="Example: bpsearch evaluate --env CartPole-v1 --policy ppo.zip --episodes 1000 --out report")(
+    evaluate
+)
 
 
 @app.command(epilog="Example: bpsearch demo --out demo")
@@ -132,11 +133,7 @@ def claims_table(title: str, claims: list[Claim]) -> Table:
     for column in ("claim", "paper", "ours", "95% interval", "optimum", "p", "verdict"):
         table.add_column(column, justify="left" if column in ("claim", "verdict") else "right", overflow="fold")
     for claim in claims:
-        numbers = ("" if x is None else f"{x:.3g}" for x in (claim.paper, claim.ours))
-        interval = "" if claim.interval is None else f"{claim.interval[0]:.3g} to {claim.interval[1]:.3g}"
-        optimum = "" if claim.optimum is None else f"{claim.optimum:.3g}"
-        p_value = "" if claim.p_value is None else f"{claim.p_value:.1g}"
-        table.add_row(claim.name, *numbers, interval, optimum, p_value, str(claim.verdict))
+        table.add_row(claim.name, *claim.numbers(), str(claim.verdict))
     return table
 
 
@@ -152,30 +149,6 @@ def train(
     from bpsearch.training import train_policy
 
     typer.echo(f"wrote {train_policy(name, out)}")
-
-
-def prepare_jax() -> None:
-    """Let JAX use all cores and remember what it compiled. Before anything touches its devices.
-
-    XLA by itself runs such programs on a single core: one device per core lets trials run side by side.
-    """
-    import os
-
-    import jax
-
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bpsearch" / "compiled"
-    settings = {
-        "jax_num_cpu_devices": len(os.sched_getaffinity(0)),
-        "jax_compilation_cache_dir": str(cache),
-        "jax_persistent_cache_min_compile_time_secs": 0.5,
-    }
-    for name, value in settings.items():
-        jax.config.update(name, value)  # type: ignore[no-untyped-call]
-
-
-def print_json(value: Any) -> None:
-    """One JSON object on standard output."""
-    typer.echo(json.dumps(value))
 
 
 def main() -> None:

@@ -1,0 +1,123 @@
+"""`bpsearch evaluate`: one policy, one environment, one answer."""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bpsearch.cli.shared import AsJson, Seed, prepare_jax, print_json
+from bpsearch.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from bpsearch.estimate import Estimate
+    from bpsearch.study import Study
+
+
+def evaluate(
+    env: Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")],
+    policy: Annotated[
+        str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
+    ],
+    episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
+    out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="mc, bpg (the default), pdis-bpg; on tabular environments as, dr-bpg.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
+    horizon: Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")] = None,
+    discount: Annotated[float | None, typer.Option(help="By default the environment's own, 1 for Gymnasium.")] = None,
+    seed: Seed = 0,
+    env_kwargs: Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")] = None,
+    num_envs: Annotated[int | None, typer.Option(help="Environments that run side by side.")] = None,
+    vec_normalize: Annotated[
+        Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
+    ] = None,
+    trust: Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
+    prepare_jax()
+    from bpsearch.evaluate import evaluate as run
+
+    with contextlib.suppress(ModuleNotFoundError):
+        import torch
+
+        torch.set_num_threads(1)  # the usual policy networks are slower on several threads
+    kwargs = None if env_kwargs is None else _parsed(env_kwargs)
+    try:
+        with progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:
+            result = run(
+                policy,
+                env,
+                episodes,
+                method,
+                batch_size,
+                horizon,
+                discount,
+                seed,
+                env_kwargs=kwargs,
+                num_envs=num_envs,
+                normalize=vec_normalize,
+                trust=trust,
+                on_batch=on_batch,
+            )
+    except KeyboardInterrupt:
+        typer.echo("bpsearch: stopped before the end; nothing was written", err=True)
+        sys.exit(130)
+    if out is not None:
+        result.report(out / "report.html")
+        (out / "result.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
+        return
+    _print(result, out)
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}")
+    return value
+
+
+@contextlib.contextmanager
+def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", Any], None] | None]:
+    """A live line: episodes, estimate and interval, variance relative to Monte Carlo's, time left."""
+    if quiet:
+        yield None
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(), transient=True) as progress:
+        task = progress.add_task("episodes", total=episodes)
+
+        def show(study: "Study", _: Any) -> None:
+            progress.update(task, completed=study.episodes, description=_line(study.estimate()))
+
+        yield show
+
+
+def _line(estimate: "Estimate") -> str:
+    half = "" if estimate.error is None else f" ± {estimate.error.half_width(0.95):.3g}"
+    ratio = "" if not estimate.savings else f", variance {1.0 / estimate.savings:.2f} of Monte Carlo's"
+    return f"{estimate.value:.5g}{half}{ratio}"
+
+
+def _print(result: "Estimate", out: Path | None) -> None:
+    typer.echo(result.sentence)
+    typer.echo(f"{result.method}; interval by the {result.interval_kind}")
+    effective = result.diagnostics.effective_sample_size
+    savings = "unknown" if result.savings is None else f"{result.savings:.2f}"
+    typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")
+    for warning in result.warnings:
+        typer.echo(f"{warning[0].upper()}{warning[1:]}.")
+    if out is not None:
+        typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")

@@ -1,0 +1,83 @@
+"""The ways in which people name a policy, and what becomes of each."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.sources import GymnasiumSource, spaces_of
+from bpsearch.errors import InvalidArgumentError, PolicyFileError
+from bpsearch.policies.base import Policy
+from bpsearch.policies.files import SHIPPED, load_policy, shipped_policy
+from bpsearch.policies.function import FunctionPolicy
+from bpsearch.policies.mlp import MLP
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecNormalize
+
+PolicySource = Any  # a Policy, an SB3 model, a torch module, a path, a shipped name, or a function
+LAST = "last"
+
+
+def policy_of(
+    source: PolicySource,
+    env: GymnasiumSource | CompiledEnv,
+    *,
+    env_kwargs: dict[str, Any] | None = None,
+    normalize: "VecNormalize | str | Path | None" = None,
+    trust: bool = False,
+) -> Policy:
+    """The policy that `source` stands for; of a network, a search adapts the last layer.
+
+    Fewer parameters are learned from fewer episodes, and the weights of long episodes stay closer to 1.
+
+    Args:
+        source: a policy of bpsearch, a Stable-Baselines3 model, a torch module that gives distributions, a function
+            from observation to action, the path of a .zip of SB3 or of an .npz of bpsearch, or a shipped policy's name.
+        env: where it is to run: a module, a function and a file do not know their spaces.
+        env_kwargs: what `gymnasium.make` is given besides an id.
+        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle, which needs trust.
+        trust: whether code in a file may run.
+    """
+    from_sb3_only = {"normalize": normalize is not None, "trust": trust}
+    if isinstance(source, str | Path) and not (isinstance(source, str) and source in SHIPPED):
+        path = Path(source)
+        if path.suffix != ".npz":
+            from bpsearch.policies import load_sb3
+
+            return load_sb3(path, env, env_kwargs=env_kwargs, normalize=normalize, adapt=LAST, trust=trust)
+        return _last_layer(load_policy(path))
+    if _is_a(source, "stable_baselines3.common.base_class", "BaseAlgorithm"):
+        from bpsearch.policies import from_sb3
+
+        if isinstance(normalize, str | Path):
+            raise InvalidArgumentError(
+                f"normalize must be the VecNormalize itself for a model that is loaded already, got {normalize!r}"
+            )
+        return from_sb3(source, normalize=normalize, adapt=LAST)
+    for name, given in from_sb3_only.items():
+        if given:
+            raise InvalidArgumentError(f"{name} has a meaning only for Stable-Baselines3, but the policy is {source!r}")
+    if isinstance(source, str):
+        return _last_layer(shipped_policy(source))
+    if isinstance(source, Policy):
+        return _last_layer(source)
+    if _is_a(source, "torch.nn", "Module"):
+        from bpsearch.policies import from_torch
+
+        return from_torch(source, *spaces_of(env, env_kwargs), adapt=LAST)
+    if callable(source):
+        return FunctionPolicy(source, spaces_of(env, env_kwargs))
+    raise PolicyFileError(
+        f"policy must be a bpsearch policy, a Stable-Baselines3 model, a torch module, a function, or the path of a "
+        f".zip or .npz file, got {source!r}"
+    )
+
+
+def _last_layer(policy: Policy) -> Policy:
+    return policy.adapting("last") if isinstance(policy, MLP) else policy
+
+
+def _is_a(source: Any, module: str, name: str) -> bool:
+    """Whether `source` is an instance of a class of a package that bpsearch does not import by itself."""
+    return module in sys.modules and isinstance(source, getattr(sys.modules[module], name))
