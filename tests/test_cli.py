@@ -25,7 +25,58 @@ def test_demo_shows_that_the_search_beats_monte_carlo(tmp_path):
     assert (tmp_path / result["figure"]).stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "reproduce"])
+AGENT = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
+
+
+def test_evaluate_writes_a_page_and_a_result(tmp_path):
+    done = bpsearch(
+        "evaluate", "--env", "CartPole-v1", "--policy", str(AGENT), "--episodes", "60", "--batch-size", "30",
+        "--horizon", "50", "--num-envs", "4", "--out", "found", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "95% interval" in done.stdout
+    assert "\x1b" not in done.stdout, "quiet where there is no terminal"
+    result = json.loads((tmp_path / "found" / "result.json").read_text())
+    assert result["episodes"] == 60
+    assert result["settings"]["horizon"] == 50
+    assert "<svg" in (tmp_path / "found" / "report.html").read_text()
+
+
+def test_evaluate_prints_json_for_the_packages_own_environments(tmp_path):
+    arguments = ("--env", "bpsearch/Gridworld-v0", "--policy", "gridworld-early", "--episodes", "200", "--json")
+    done = bpsearch("evaluate", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["settings"]["env"] == "bpsearch/Gridworld-v0"
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"--policy": "nobody.zip"}, "nobody.zip"),
+        ({"--env": "Nowhere-v0"}, "cannot make the environment 'Nowhere-v0'"),
+        ({"--env": "Pendulum-v1"}, "space"),
+        ({"--method": "magic"}, "method must be one of"),
+        ({"--episodes": "0"}, "episodes must be a whole number of at least 1, got 0"),
+        ({"--discount": "1.5"}, "discount must be"),
+        ({"--env-kwargs": "[1]"}, "must be a JSON object"),
+    ],
+)
+def test_evaluate_names_a_mistake_in_one_line(changed, message, monkeypatch, capsys):
+    """Through `main` in this process: starting seven would take seconds each."""
+    from bpsearch.cli import main
+
+    options = {"--env": "CartPole-v1", "--policy": str(AGENT)} | changed
+    monkeypatch.setattr(sys, "argv", ["bpsearch", "evaluate", *(part for pair in options.items() for part in pair)])
+    monkeypatch.setattr(sys.modules["bpsearch.cli.evaluate"], "prepare_jax", lambda: None)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    error = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["demo", "evaluate", "reproduce", "train"])
 def test_help_has_an_example(command, tmp_path):
     assert "Example: bpsearch" in bpsearch(command, "--help", cwd=tmp_path).stdout
 

@@ -1,6 +1,8 @@
 """The README's examples run as they are printed."""
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +23,14 @@ def blocks(language):
 def test_the_python_examples_run_one_after_the_other(tmp_path):
     script = tmp_path / "readme.py"
     script.write_text("\n".join(blocks("python")))
+    one_thread = os.environ | {"OMP_NUM_THREADS": "1"}  # small networks are slower on several
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", str(script)],
+        cwd=tmp_path,
+        env=one_thread,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "95% interval" in done.stdout
@@ -35,6 +43,8 @@ def commands():
 
 @pytest.mark.parametrize("command", [c for c in commands() if c.startswith("bpsearch ")])
 def test_the_commands_run(command, tmp_path):
+    # The README's Python examples train this agent; here a small one that is trained already.
+    shutil.copy(ROOT / "tests" / "agents" / "ppo-cartpole-v1.zip", tmp_path / "ppo.zip")
     done = bpsearch(*command.split()[1:], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if command == "bpsearch demo":

@@ -70,7 +70,7 @@ def test_short_and_degenerate_studies_have_a_page(tmp_path):
         assert few.report(tmp_path / f"{episodes}.html").exists()
     one = bps.evaluate("gridworld-early", bps.envs.gridworld(), 1)
     assert one.interval() is None
-    assert "its error unknown" in str(one)
+    assert "interval unknown" in str(one)
     assert json.loads(json.dumps(one.to_json()))["interval"] is None
 
 

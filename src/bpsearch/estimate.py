@@ -163,7 +163,7 @@ class Estimate:
     def sentence(self) -> str:
         """The answer in one sentence."""
         interval = self.interval()
-        spread = "its error unknown" if interval is None else f"95% interval [{interval[0]:.6g}, {interval[1]:.6g}]"
+        spread = "interval unknown" if interval is None else f"95% interval [{interval[0]:.6g}, {interval[1]:.6g}]"
         saved = ""
         if self.savings is not None and self.savings > 1.05:
             saved = f", as good as {self.savings * self.episodes:.0f} episodes of Monte Carlo"

@@ -158,5 +158,6 @@ def main() -> None:
     except BPSearchError as error:
         if _settings["debug"]:
             raise
-        typer.echo(f"bpsearch: {error}", err=True)
+        # Messages that quote another library's may have several lines.
+        typer.echo(f"bpsearch: {' '.join(str(error).split())}", err=True)
         sys.exit(2)

@@ -19,11 +19,12 @@ from bpsearch.search.valuation import ValuationState
 from bpsearch.trajectories import Array, Trajectories
 
 MAX_PARAMETERS = 2000  # the step solves systems of this size
-LARGEST_LOG_WEIGHT = 0.2  # what no episode seen so far may exceed under the next behavior
+# What no episode seen so far may exceed under the next behavior: a large weight harms more than a small one.
+LARGEST_LOG_WEIGHT, SMALLEST_LOG_WEIGHT = 0.2, -1.0
 SMALLEST_EFFECTIVE_SHARE = 0.8  # of the effective sample size that is predicted for the next behavior
 CANDIDATES = (1.0, 10.0, 100.0, 1000.0)  # strengths of the prior "this parameter explains nothing", in episodes
 LARGEST_RATIO = 0.97  # predicted variance relative to Monte Carlo's; above it there is nothing to gain
-MEMORY = 0.8  # weight of a batch's held-out errors against the next batch's
+MEMORY = 0.95  # weight of a batch's held-out errors against the next batch's
 
 
 @pytree()
@@ -44,7 +45,7 @@ class AdaptiveState:
         mean_score: (P,), Σ w Z.
         prior: (P, P), what the ridge shrinks by: Σ w Σ_t Cov_{a~π_e} ∇log π_e(a|S_t) where the policy tells it, else
             the diagonal of the products.
-        largest: (C,), the largest |vᵀZ| of any episode, for each candidate of v.
+        largest: (2, C), the largest vᵀZ and −vᵀZ of any episode, for each candidate of v.
         held_out: (5, C), fading sums of 1, D², DŶ, Ŷ² and D²Ŷ², with D = Y − Ȳ and predictions Ŷ of left-out episodes.
         third_moment: Σ w (Y − Ȳ)³: on which side the long tail of the values lies.
         observed: (2,), fading sums of squares of the values of searched batches: as they came, and as Monte Carlo's.
@@ -82,10 +83,11 @@ class AdaptiveBPG(Search):
     a quadratic whose minimum v = (b − ρ) δ = −E[ZZᵀ]⁻¹ E[ZY] does not depend on b, nor on the unit of the rewards.
     So the search estimates v from all earlier episodes by ridge regression, and takes a step δ = s v / (b − ρ):
 
-    - b is chosen so far from ρ that no episode seen so far would have a log-weight beyond `LARGEST_LOG_WEIGHT`, which
-      bounds the divergence from π_e and the distance between successive behaviors; the step is shortened further if
-      the log-weights that the candidate gives to the last batch, or their effective sample size, say otherwise. b lies
-      opposite to the long tail of the values: what makes the variance is then sampled more often, never less.
+    - b is chosen so far from ρ that no episode seen so far would have a log-weight outside of
+      [`SMALLEST_LOG_WEIGHT`, `LARGEST_LOG_WEIGHT`], which bounds the divergence from π_e and the distance between
+      successive behaviors; the step is shortened, or refused, if the log-weights that the candidate gives to the last
+      batch, or their effective sample size, say otherwise. b lies opposite to the long tail of the values: what makes
+      the variance is then sampled more often, never less.
     - the ridge is chosen, and s in [0, 1] is fitted, by predictions of left-out episodes. With nothing to gain the
       behavior stays the evaluation policy.
     - s is halved whenever the values of later batches vary more than Monte Carlo's would have, and recovers slowly.
@@ -99,7 +101,7 @@ class AdaptiveBPG(Search):
 
     estimator: Estimator = importance_sampling
     model: TabularModel | None = None
-    caution: float = 1.0
+    caution: float = 0.5
 
     def __post_init__(self) -> None:
         valuation = self.valuation  # checks that estimator and model belong together
@@ -138,7 +140,7 @@ class AdaptiveBPG(Search):
             correlation=vector,
             mean_score=vector,
             prior=np.zeros((size, size)),
-            largest=np.zeros(candidates),
+            largest=np.zeros((2, candidates)),
             held_out=np.zeros((5, candidates)),
             third_moment=zero,
             observed=np.zeros(2),
@@ -201,18 +203,21 @@ def _propose(
     observed = MEMORY * state.observed + jnp.where(state.moved, squares, 0.0)
     grew = state.moved & (observed[0] > observed[1])
     trust = jnp.where(grew, state.trust / 2.0, jnp.minimum(1.0, 1.2 * state.trust))
-    largest = jnp.maximum(state.largest, jnp.abs(fits @ scores.T).max(axis=1))
+    predictions = fits @ scores.T
+    largest = jnp.maximum(state.largest, jnp.stack([predictions.max(axis=1), -predictions.min(axis=1)]))
 
     taken = shares[best] * trust
     variances = jnp.stack([fits[best] @ matrix @ fits[best] for matrix in (state.products, state.prior)]) / state.weight
-    reach = taken * jnp.maximum(largest[best], 4.0 * jnp.sqrt(variances.max()))
+    above = state.third_moment <= 0.0  # b lies opposite to the long tail
+    up, down = jnp.where(above, largest[:, best], largest[::-1, best])
+    typical = 4.0 * jnp.sqrt(variances.max())
+    distance = taken * jnp.maximum(jnp.maximum(up, typical) / LARGEST_LOG_WEIGHT, down / -SMALLEST_LOG_WEIGHT)
+    moves = (ratios[best] <= LARGEST_RATIO) & (distance > 0.0)
     mean = state.value / state.weight
-    distance = reach / LARGEST_LOG_WEIGHT
     if search.estimator is not importance_sampling:
         # Estimators that weigh rewards one by one follow the first-order form only if b is far from 0, too.
         distance = jnp.maximum(distance, 10.0 * jnp.abs(mean))
-    moves = (ratios[best] <= LARGEST_RATIO) & (reach > 0.0)
-    signed = jnp.where(state.third_moment > 0.0, -distance, distance)
+    signed = jnp.where(above, distance, -distance)
     step = jnp.where(moves, -taken * fits[best] / jnp.where(moves, signed, 1.0), 0.0)
     state = replace(state, ratio=ratios[best], observed=observed, trust=trust, largest=largest)
     return state, step, jnp.where(moves, mean + signed, 0.0)
@@ -291,12 +296,12 @@ def _limit(
     state: AdaptiveState, weights: Array, log_weights: Array, theta: Array, step: Array, shift: Array
 ) -> tuple[AdaptiveState, tuple[Array, Array]]:
     """Shorten the step to the trust region that the candidate's own log-weights of the batch tell, or refuse it."""
-    furthest = jnp.abs(log_weights).max()
+    beyond = jnp.maximum(log_weights.max() / LARGEST_LOG_WEIGHT, log_weights.min() / SMALLEST_LOG_WEIGHT)
     # Under the candidate E[w²] = E_π[w], which the batch tells by its own weights.
     effective = weights.sum() / jnp.sum(weights * jnp.exp(log_weights))
     mean = state.value / state.weight
-    moves = jnp.any(step != 0.0) & jnp.isfinite(furthest) & (effective >= SMALLEST_EFFECTIVE_SHARE)
-    shorter = jnp.minimum(1.0, 2.0 * LARGEST_LOG_WEIGHT / jnp.maximum(furthest, 1e-300))
+    moves = jnp.any(step != 0.0) & jnp.isfinite(beyond) & (effective >= SMALLEST_EFFECTIVE_SHARE)
+    shorter = jnp.minimum(1.0, 2.0 / jnp.maximum(beyond, 1e-300))
     delta = jnp.where(moves, shorter * step, 0.0)
     moved = replace(
         state,
