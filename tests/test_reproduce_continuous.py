@@ -115,8 +115,9 @@ def test_a_diverged_trial_forbids_a_reproduced_claim(tmp_path):
 def test_the_chosen_step_has_a_margin_to_divergence():
     gone = batches()
     gone["means"][0, -1] = np.nan
-    sweep = {1e-3: batches(scale=0.3), 1e-2: gone, 1e-4: batches(scale=0.6), 1e-5: batches(scale=0.9)}
-    assert choose_step(sweep, REFERENCE, 25) == 1e-4
+    sweep = {1e-3: batches(scale=0.3), 3e-3: gone, 3e-4: batches(scale=0.6), 1e-4: batches(scale=0.9)}
+    assert choose_step(sweep, REFERENCE, 25) == 3e-4
+    assert choose_step(sweep | {1e-4: gone}, REFERENCE, 25) == 1e-4
     assert choose_step({1e-3: batches(scale=0.3), 1e-4: batches(scale=0.6)}, REFERENCE, 25) == 1e-3
     assert choose_step({1e-2: gone, 1e-3: gone}, REFERENCE, 25) == 1e-3
 

@@ -115,7 +115,10 @@ def _draw_errors(axes: Any, panel: Panel) -> None:
         squared = curve.squared_errors()[:, points]
         color = COLORS[PALETTE[method]]
         if len(squared) > 1:
-            mse_curve(axes, panel.batch_size * (points + 1), squared, label=curve.legend, color=color)
+            # More than two bands on top of each other show nothing.
+            banded = len(panel.curves) == 2
+            x = panel.batch_size * (points + 1)
+            mse_curve(axes, x, squared, label=curve.legend, color=color, with_band=banded)
         else:
             axes.plot([], [], color=color, label=curve.legend)
     squared_error = panel.reference.std_error**2
@@ -132,8 +135,10 @@ def _draw_variances(axes: Any, panel: Panel) -> None:
         if len(ratios):
             centers = [float(np.mean(part)) + 1.0 for part in bins]
             values = [float(ratios[:, part].mean()) for part in bins]
-            axes.plot(centers, values, color=COLORS[PALETTE[method]], label=curve.legend, linewidth=1.4)
-    axes.axhline(1.0 - panel.split.share, color="black", linestyle="--", linewidth=1.0, label="no action noise at all")
+            axes.plot(centers, values, color=COLORS[PALETTE[method]], linewidth=1.4)
+    axes.axhline(
+        1.0 - panel.split.share, color="black", linestyle="--", linewidth=1.0, label="without any action noise"
+    )
     axes.set(title="Variance of one episode's value", xlabel="iteration", ylabel="relative to Monte Carlo's")
     axes.set_ylim(0.0, 1.25)
     axes.legend(fontsize=7, loc="lower left")

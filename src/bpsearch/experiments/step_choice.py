@@ -10,6 +10,7 @@ from bpsearch.trajectories import Array
 
 WINDOW = 20  # iterations over which a trial's batches are judged together
 LIMIT = 4.0  # times Monte Carlo's variance: a chi-squared mean of 20 batches exceeds it with probability 1e-8
+MARGIN = 3.5  # between a chosen step and the smallest one that diverged
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ def diverged(arrays: Arrays, reference: Reference, batch_size: int) -> Array:
 def choose_step(sweep: Mapping[float, Arrays], reference: Reference, batch_size: int) -> float:
     """The step size with the lowest mean variance within the last `WINDOW` batches, of those that are safe.
 
-    Safe is a step if no trial of it diverged, nor of the next larger one: a few short trials pass where one of many
-    long ones would not. If none is safe the smallest is taken, and the trials tell what becomes of it.
+    Safe is a step if no trial diverged with it, with any smaller one, or with one up to `MARGIN` times as large: a few
+    short trials pass where one of many long ones would not. If none is safe the smallest is taken, and the trials tell
+    what becomes of it.
     """
-    steps = sorted(sweep)
-    stable = [not diverged(sweep[step], reference, batch_size).any() for step in steps]
-    safe = [step for step, *pair in zip(steps, stable, [*stable[1:], True], strict=True) if all(pair)]
+    wild = [step for step, arrays in sweep.items() if diverged(arrays, reference, batch_size).any()]
+    safe = [step for step in sweep if step * MARGIN < min(wild, default=np.inf)]
     if not safe:
-        return steps[0]
+        return min(sweep)
     return min(safe, key=lambda step: float(sweep[step]["variances"][:, -WINDOW:].mean()))
