@@ -173,8 +173,8 @@ class Continuous(Experiment):
         policy = self.policies[domain]
         if variant is not None:
             policy = policy.adapting(VARIANTS[variant].adapt)
-        # One trial at a time on each device: more would push a network's activations out of the cache.
-        trials = Trials(search, iterations, self.batch_size, seed, record_moments, group=1)
+        # Few trials at a time on each device: more would push a network's activations out of the cache.
+        trials = Trials(search, iterations, self.batch_size, seed, record_moments, group=2)
         return Run(f"{domain}-{name}", trials, self.envs[domain], policy, count, keep_moments, Continuous.name)
 
     def _steps(self, domain: str, variant: str) -> tuple[float, ...]:
