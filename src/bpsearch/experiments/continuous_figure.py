@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bpsearch.experiments.curves import checkpoints, running_squared_errors
+from bpsearch.experiments.curves import checkpoints, martingale_squared_errors, running_squared_errors
 from bpsearch.experiments.findings import Table
 from bpsearch.experiments.runs import Arrays
 from bpsearch.experiments.step_choice import Reference, diverged
@@ -68,7 +68,7 @@ class Curve:
         """(trials,), squared errors of the final estimates, or Σ_i (X̄_i − ρ)² / n², which has the same mean."""
         if not by_batch:
             return self.squared_errors()[:, -1]
-        return ((self.means - self.truth) ** 2).sum(axis=1) / self.iterations**2
+        return martingale_squared_errors(self.means, self.truth)
 
 
 @dataclass(frozen=True)

@@ -14,3 +14,12 @@ def checkpoints(iterations: int, points: int = 30) -> Array:
 def running_squared_errors(means: Array, truth: float) -> Array:
     """(trials, iterations), the squared error of the mean over all batches so far."""
     return (np.cumsum(means, axis=1) / np.arange(1, means.shape[1] + 1) - truth) ** 2
+
+
+def martingale_squared_errors(means: Array, truth: float) -> Array:
+    """(trials,), Σ_i (X̄_i − ρ)² / n², from the means of all n batches.
+
+    The errors of batches are martingale differences, so its expectation is the MSE of the mean over all batches; the
+    noise of hundreds of batches is averaged out, where the squared error of one final estimate keeps it.
+    """
+    return np.sum((means - truth) ** 2, axis=1) / means.shape[1] ** 2
