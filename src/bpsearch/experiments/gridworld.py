@@ -152,7 +152,7 @@ class Gridworld(Experiment):
             ),
             condition_claim(
                 f"{name}-achieved",
-                "BPG converges to a behavior policy that locally minimizes the variance",
+                f"BPG converges to a behavior policy that locally minimizes the variance, {symbol}",
                 measured="share of the achievable variance reduction that the final behavior has, exact",
                 ours=float(share.mean()),
                 interval=mean_interval(share),
@@ -162,7 +162,7 @@ class Gridworld(Experiment):
             ),
             condition_claim(
                 f"{name}-variance-estimate",
-                "the variance of IS is estimated from 10,000 trajectories",
+                f"the variance of IS is estimated from 10,000 trajectories, {symbol}",
                 measured="such an estimate divided by the exact variance, first trial's final behavior",
                 ours=estimate / exact[0],
                 interval=((estimate - 2.78 * error) / exact[0], (estimate + 2.78 * error) / exact[0]),
