@@ -83,7 +83,7 @@ def evaluate(
     loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
     no_help = _no_help(loaded)
     chosen = method or ("mc" if no_help else "bpg")
-    study = Study(loaded, _search(chosen, env), discount=discount, seed=seed)
+    study = Study(loaded, search_for(chosen, env), discount=discount, seed=seed)
     run = partial(study.run, episodes=episodes, batch_size=batch_size, on_batch=on_batch)
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -137,7 +137,8 @@ def _no_help(policy: Policy) -> str:
     return ""
 
 
-def _search(method: str, env: GymnasiumSource | CompiledEnv) -> Search:
+def search_for(method: str, env: GymnasiumSource | CompiledEnv) -> Search:
+    """The search behind each of `METHODS`; those that learn a tabular model take its shape from `env`."""
     if method == "mc":
         return OnPolicy()
     if method in ("bpg", "pdis-bpg"):
