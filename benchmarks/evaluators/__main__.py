@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.evaluators.figure import draw
 from benchmarks.evaluators.methods import METHODS
-from benchmarks.evaluators.table import markdown, write_csv
+from benchmarks.evaluators.table import markdown, read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from benchmarks.evaluators.worker import measure, prepare_worker
 
@@ -55,13 +55,16 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
-    # A process has one core: the threads of a linear algebra library would only wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A process has one core. More threads would only wait for each other, in XLA without end: a batch of linear systems
+    # is dealt out to the very threads that wait for its solution.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
     pairs = [(task, method) for task in options.tasks for method in options.methods]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), prepare_worker) as pool:
         cells = [found for cells in pool.map(partial(measure, options), pairs) for found in cells]
     tasks = [TASKS[name]() for name in options.tasks]
     write_csv(cells, options.out / "evaluators.csv")
+    cells = read_csv(options.out / "evaluators.csv")  # rounded: the tables are those of the file
     (options.out / "evaluators.md").write_text(markdown(cells, tasks, references()))
     draw(cells, tasks, references(), options.out)
     print(f"written to {options.out}")

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from matplotlib.axes import Axes
+
 from benchmarks.evaluators.measure import Cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.tasks import Reference, Task
-from matplotlib.axes import Axes
-
 from bpsearch.report.plots import COLORS, figure, save
 
 COLUMNS = 4

@@ -8,9 +8,9 @@ import sys
 from dataclasses import asdict
 
 import numpy as np
-from benchmarks.evaluators.tasks import REFERENCES, TASKS, Reference, Task
 
 import bpsearch as bps
+from benchmarks.evaluators.tasks import REFERENCES, TASKS, Reference, Task
 from bpsearch.cli.shared import prepare_jax
 from bpsearch.experiments.continuous import record_moments
 from bpsearch.trials import Trials

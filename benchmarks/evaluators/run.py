@@ -7,7 +7,6 @@ from pathlib import Path
 from benchmarks.evaluators.measure import Studies
 from benchmarks.evaluators.methods import Method
 from benchmarks.evaluators.tasks import Task
-
 from bpsearch.experiments.continuous import keep_moments, record_moments
 from bpsearch.experiments.runs import Run, execute
 from bpsearch.policies.mlp import MLP

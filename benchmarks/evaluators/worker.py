@@ -5,21 +5,17 @@ import time
 from typing import Any
 
 import jax
+
 from benchmarks.evaluators.measure import Cell, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.run import run
 from benchmarks.evaluators.table import error_text
 from benchmarks.evaluators.tasks import TASKS, references
-
 from bpsearch.cli.shared import prepare_jax
 
 
 def prepare_worker() -> None:
-    """One device for each process.
-
-    Two devices of one process can wait for each other without end where both solve batches of linear systems, as the
-    adaptive search does: the threads that would do the work are those that wait for it.
-    """
+    """One device for each process: it has one core."""
     prepare_jax()
     jax.config.update("jax_num_cpu_devices", 1)
 
