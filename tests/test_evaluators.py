@@ -7,14 +7,14 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+
+import bpsearch as bps
 from benchmarks.evaluators.measure import Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.run import run
 from benchmarks.evaluators.table import read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
-
-import bpsearch as bps
 from bpsearch.intervals import martingale_error
 from enumeration import enumerate_trajectories
 

@@ -3,8 +3,8 @@
 python -m benchmarks.evaluators.references [TASK ...]
 """
 
+import argparse
 import json
-import sys
 from dataclasses import asdict
 
 import numpy as np
@@ -15,7 +15,7 @@ from bpsearch.cli.shared import prepare_jax
 from bpsearch.experiments.continuous import record_moments
 from bpsearch.trials import Trials
 
-EPISODES = 1_000_000
+COMMAND = "python -m benchmarks.evaluators.references"
 SEED = 2_000_000_000  # no study has it
 
 
@@ -34,11 +34,11 @@ def exact(task: Task) -> Reference:
         optimum=bps.oracle.optimum(env, policy)[1] / variance,
         # A deterministic environment leaves nothing; rounding can leave a little less.
         environment_share=max(perfect, 0.0) / variance,
-        command=command(task),
+        command=f"{COMMAND} {task.name}",
     )
 
 
-def sampled(task: Task, episodes: int = EPISODES) -> Reference:
+def sampled(task: Task, episodes: int) -> Reference:
     """By a long Monte Carlo run."""
     batch_size, iterations = 500, 20
     trials = Trials(bps.OnPolicy(), iterations, batch_size, SEED, record_moments, group=1)
@@ -51,21 +51,20 @@ def sampled(task: Task, episodes: int = EPISODES) -> Reference:
         episodes=means.size * batch_size,
         optimum=None,
         environment_share=None,
-        command=command(task),
+        command=f"{COMMAND} --episodes {episodes} {task.name}",
     )
 
 
-def command(task: Task) -> str:
-    """What makes the entry anew."""
-    return f"python -m benchmarks.evaluators.references {task.name}"
-
-
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tasks", nargs="*", default=list(TASKS), help="all by default")
+    parser.add_argument("--episodes", type=int, default=1_000_000, help="where there is no oracle")
+    options = parser.parse_args()
     prepare_jax()
     stored = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
-    for name in sys.argv[1:] or TASKS:
+    for name in options.tasks:
         task = TASKS[name]()
-        known = exact(task) if isinstance(task.env, bps.TabularMDP) else sampled(task)
+        known = exact(task) if isinstance(task.env, bps.TabularMDP) else sampled(task, options.episodes)
         print(
             f"{name}: value {known.value:.6g} ± {known.std_error:.2g}, variance {known.variance:.6g}, optimum "
             f"{known.optimum}, environment {known.environment_share}",

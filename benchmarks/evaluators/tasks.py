@@ -92,6 +92,11 @@ def random_task(seed: int, concentration: float, paper_step: float) -> Task:
     return Task(f"random-{seed}", f"random MDP {seed}, Dirichlet({concentration:g})", env, policy, paper_step)
 
 
+def simulation(name: str, title: str, make: Callable[[], bps.envs.CompiledEnv], paper_step: float) -> Task:
+    """One of the paper's continuous tasks with the policy shipped for it."""
+    return Task(name, title, make(), bps.shipped_policy(name), paper_step)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "gridworld-early": partial(gridworld_stage, "early", "4x4, early", 1e-4),
     "gridworld-middle": partial(gridworld_stage, "middle", "4x4, middle", 1e-3),
@@ -106,6 +111,8 @@ TASKS: dict[str, Callable[[], Task]] = {
     "random-0": partial(random_task, 0, 0.03, 1e-2),
     "random-1": partial(random_task, 1, 0.3, 1e-2),
     "random-2": partial(random_task, 2, 3.0, 1e-2),
+    "cartpole-swingup": partial(simulation, "cartpole-swingup", "cart-pole swing-up", bps.envs.cartpole_swingup, 1e-8),
+    "acrobot": partial(simulation, "acrobot", "acrobot", bps.envs.acrobot, 1e-9),
 }
 
 
