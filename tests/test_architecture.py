@@ -13,6 +13,7 @@ LAYERS = [
     "checks",
     "numerics",
     "trajectories",
+    "random",
     "envs",
     "policies",
     "sampling",

@@ -61,8 +61,7 @@ def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Prog
 
         results: Results = {}
         for stage in (experiment.runs, partial(experiment.next_runs, results)):
-            for run in stage():
-                results[run.name] = execute(run, out / "trials" / (run.store or experiment.name), advance)
+            results |= execute(stage(), out / "trials" / experiment.name, advance)
         progress.update(task, description=f"{experiment.name}: variances and figures")
         found = experiment.analyse(results, out)
         for table in found.tables:
