@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from enumeration import enumerate_trajectories, random_mdp, random_policy
 
 import bpsearch as bps
 from bpsearch.models.advantages import FoldedAdvantages
 from bpsearch.search import cross_fitting
 from bpsearch.search.auto import Auto
 from bpsearch.search.cross_fitting import FOLDS, STRENGTHS, cross_fit
+from enumeration import enumerate_trajectories, random_mdp, random_policy
 
 
 def pick(batch, rows):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +64,9 @@ def _features(
 ) -> tuple[Array, Array | None]:
     """(N, P), the scores of the episodes, and (K, P, P), the spread of each fold's, where the policy tells it."""
     scores = policy.episode_scores(observations, actions, mask)
-    spreads = [policy.score_covariance(observations, mask, (folds == fold).astype(float)) for fold in range(FOLDS)]
+    spreads: list[Any] = [
+        policy.score_covariance(observations, mask, (folds == fold).astype(float)) for fold in range(FOLDS)
+    ]
     return scores, None if spreads[0] is None else jnp.stack(spreads)
 
 
