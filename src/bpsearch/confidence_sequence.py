@@ -1,4 +1,4 @@
-"""Confidence sequences: intervals that hold at all times at once, so that one may look, and stop, whenever one likes."""
+"""Confidence sequences: intervals that hold at all times at once, so that one may look and stop at will."""
 
 import numpy as np
 

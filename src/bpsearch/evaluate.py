@@ -146,7 +146,11 @@ def evaluate(
         "discount": discount,
         "seed": seed,
     }
-    extra = {"target_halfwidth": target_halfwidth, "time_limit": time_limit, "return_range": return_range}
+    extra: dict[str, Any] = {
+        "target_halfwidth": target_halfwidth,
+        "time_limit": time_limit,
+        "return_range": return_range,
+    }
     extra |= {"defensive": defensive or None, "failure": failure, "outcome": outcome}
     settings |= {
         name: _named(value) if callable(value) else value for name, value in extra.items() if value is not None

@@ -73,9 +73,9 @@ def certificate(episodes: int, weight_bound: float, *, moved: bool, level: float
             f"altogether: a defensive mixture (defensive=...) bounds that"
         )
     return (
-        f"without assumptions {episodes} episodes with a share of {1.0 / weight_bound:.4g} from the policy itself cannot "
-        f"certify a probability below about {best * weight_bound:.2g} at {level:.0%}: importance sampling sharpens the "
-        f"estimate, not the certificate"
+        f"without assumptions {episodes} episodes, a share of {1.0 / weight_bound:.4g} of them from the policy itself, "
+        f"cannot certify a probability below about {best * weight_bound:.2g} at {level:.0%}: importance sampling "
+        f"sharpens the estimate, not the certificate"
     )
 
 
