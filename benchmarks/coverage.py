@@ -117,14 +117,14 @@ def cases() -> list[Case]:
     courier_env, courier = failures()
     return [
         Case("none", "gridworld", "policy itself", grid, early, bps.OnPolicy()),
-        Case("light", "gridworld", "default search", grid, early, bps.AdaptiveBPG()),
-        Case("light", "gridworld", "default search, α = 0.1", grid, early, bps.AdaptiveBPG(defensive=0.1)),
-        Case("light", "gridworld", "BPG", grid, early, bps.BPG(normalized(0.05))),
         Case("heavy", "coins", "fewer heads", tosses, fair, Tilted(-0.9)),
-        Case("heavy", "coins", "fewer heads, α = 0.1", tosses, fair, Tilted(-0.9, defensive=0.1)),
+        Case("bounded", "coins", "fewer heads, α = 0.1", tosses, fair, Tilted(-0.9, defensive=0.1)),
         Case("heavy", "coins", "far fewer heads", tosses, fair, Tilted(-1.5)),
-        Case("heavy", "coins", "far fewer heads, α = 0.1", tosses, fair, Tilted(-1.5, defensive=0.1)),
+        Case("bounded", "coins", "far fewer heads, α = 0.1", tosses, fair, Tilted(-1.5, defensive=0.1)),
         Case("none", "failure", "policy itself", courier_env, courier, bps.OnPolicy(), event=True),
+        Case("light", "gridworld", "BPG", grid, early, bps.BPG(normalized(0.05))),
+        Case("light", "gridworld", "default search, α = 0.1", grid, early, bps.AdaptiveBPG(defensive=0.1)),
+        Case("light", "gridworld", "default search", grid, early, bps.AdaptiveBPG()),
         Case("light", "failure", "default search", courier_env, courier, bps.AdaptiveBPG(), event=True),
     ]
 

@@ -24,7 +24,7 @@ def fixed_kind(ended: str, *, binomial: bool) -> str:
         light, heavy = (MEASURED[f"fixed, {weights}"] for weights in ("light", "heavy"))
         return (
             f"{name}; approximate: 95% intervals were measured to hold in {_span(light)} of studies with light "
-            f"importance weights, in {_span(heavy)} with heavy ones"
+            f"or bounded importance weights, in {_span(heavy)} with heavy ones"
         )
     return (
         f"{name}, which this one was not: it ended by {_ENDS[ended]}. 95% intervals of studies that end when they look "
