@@ -191,7 +191,7 @@ def test_networks_in_32_bit_and_torch_modules():
         flat = np.asarray(policy.flat)
         component = policy.with_flat((flat + np.random.default_rng(1).normal(size=flat.shape)).astype(flat.dtype))
         mixture = Mixture(policy, component, 0.1)
-        batch = bps.sample("CartPole-v1", mixture, episodes=40, seed=0, num_envs=8)
+        batch = bps.sample("CartPole-v1", mixture, episodes=40, seed=0, num_envs=8, horizon=30)
         weights = np.exp(log_ratios(policy, batch).sum(axis=1))
         assert weights.max() <= 1.001 / 0.1
         assert abs(weights.mean() - 1.0) < 4.9 * weights.std(ddof=1) / np.sqrt(40)
@@ -200,7 +200,7 @@ def test_networks_in_32_bit_and_torch_modules():
 def test_searches_take_it_as_an_option_also_compiled():
     """Trials of a search: unbiased by a z-test at 1e-6, every weight bounded."""
     search = bps.BPG(normalized(0.3), defensive=0.25)
-    trials = Trials(search, iterations=10, batch_size=50, seed=2, record=lambda _s, _t, info, _b: info)
+    trials = Trials(search, iterations=5, batch_size=50, seed=2, record=lambda _s, _t, info, _b: info)
     _, info = trials.run(MDP, POLICY, 60)
     assert np.exp(info.log_weights).max() <= (1.0 + 1e-9) / 0.25
     assert np.exp(info.log_weights).max() > 2.0

@@ -117,6 +117,8 @@ def test_without_a_range_there_is_no_anytime_interval_and_no_target():
     ranged = bps.evaluate(lambda observation: 0, "CartPole-v1", 60, horizon=20, return_range=(0, 20))
     low, high = ranged.anytime_interval()
     assert 0.0 <= low < ranged.value < high <= 20.0
+    untraceable = bps.evaluate(lambda state: 1, MDP, 20, horizon=5)
+    assert untraceable.anytime_interval() is not None, "the table knows its range whoever runs it"
 
 
 def test_a_range_that_returns_leave_is_refused():
@@ -136,6 +138,7 @@ def test_a_range_that_returns_leave_is_refused():
         ({"return_range": (1.0, 1.0)}, "return_range must be"),
         ({"return_range": (0.0, float("inf"))}, "return_range must be"),
         ({"return_range": 3.0}, "return_range must be two finite numbers"),
+        ({"return_range": (0.0, 2.0), "failure": "length > 3"}, "return_range has no meaning for the event"),
         ({"defensive": 1.0}, "defensive must be"),
         ({"defensive": 0.1, "method": "mc"}, "defensive has no meaning for method 'mc'"),
     ],

@@ -108,13 +108,17 @@ def evaluate(
     chosen = method or ("mc" if no_help else "bpg")
     if defensive and method in ON_POLICY:
         raise InvalidArgumentError(f"defensive has no meaning for method {method!r}, whose weights are all 1")
+    measured = _outcome(failure, outcome, discount)
+    known = return_range
+    if known is None and measured is None and isinstance(env, CompiledEnv):
+        known = env.return_range
     study = Study(
         loaded,
         _search(chosen, env, check_defensive(defensive)),
         discount=discount,
         seed=seed,
-        return_range=return_range,
-        outcome=_outcome(failure, outcome, discount),
+        return_range=known,
+        outcome=measured,
     )
     run = partial(
         study.run,

@@ -76,6 +76,10 @@ class Study:
         self.outcome = outcome
         self.return_range = None if return_range is None else check_range("return_range", return_range)
         if outcome is not None and outcome.event:
+            if return_range is not None:
+                raise InvalidArgumentError(
+                    f"return_range has no meaning for the event {outcome.name!r}, which is 0 or 1, got {return_range}"
+                )
             self.return_range = (0.0, 1.0)
         self._ended = "budget"
         self.state: Any = search.init(policy, 1.0 if outcome is not None else self.discount)
