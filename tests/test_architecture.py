@@ -14,6 +14,7 @@ LAYERS = [
     "numerics",
     "trajectories",
     "outcomes",
+    "random",
     "envs",
     "policies",
     "sampling",

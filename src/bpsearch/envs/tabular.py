@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpsearch import random
 from bpsearch.checks import check_discount, check_integer
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError
@@ -107,9 +107,7 @@ class TabularMDP(CompiledEnv):
     def reset(self, key: Array) -> Array:
         """Draw S_0."""
         boundaries = jnp.cumsum(jnp.asarray(self.initial))[:-1] / jnp.sum(self.initial)
-        return jnp.searchsorted(boundaries, jax.random.uniform(key, dtype=boundaries.dtype), side="right").astype(
-            jnp.int32
-        )
+        return jnp.searchsorted(boundaries, random.uniform(key, dtype=boundaries.dtype), side="right").astype(jnp.int32)
 
     def observe(self, state: Array) -> Array:
         """The state itself."""
@@ -122,7 +120,7 @@ class TabularMDP(CompiledEnv):
         if boundaries.shape[1] == 0:  # deterministic: no random number is drawn
             outcome = index
         else:
-            uniform = jax.random.uniform(key, dtype=boundaries.dtype)
+            uniform = random.uniform(key, dtype=boundaries.dtype)
             drawn = jnp.sum(uniform >= boundaries[index], dtype=jnp.int32)
             outcome = index * (boundaries.shape[1] + 1) + drawn
         successor = jnp.asarray(self._successors)[outcome]

@@ -29,7 +29,7 @@ from bpsearch.search import BPG, Info, OnPolicy, Search
 from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Trials, mean_values
 
-ITERATIONS, BATCH, FIXED_BATCHES = 500, 100, 10
+ITERATIONS, BATCH, FIXED_BATCHES = 300, 100, 10
 BPG_STEP = 5e-6
 DR_STEPS = {Use.FIXED: 5e-4, Use.UPDATE: 2e-4, Use.PREDICTABLE: 2e-4}  # by hand, from short runs on this policy
 REFIT = 1.05  # fit a learning model anew when its data have grown by 5%: see the docs page
