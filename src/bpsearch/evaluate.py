@@ -16,16 +16,20 @@ from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, Unkn
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.models import TabularModel
+from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
 from bpsearch.policies.sources import PolicySource, policy_of
 from bpsearch.sampling import GymnasiumSampler, check_spaces
 from bpsearch.search import AdaptiveBPG, Info, OnPolicy, Search
+from bpsearch.search.base import check_defensive
 from bpsearch.study import Study
+from bpsearch.trajectories import Array, Trajectories
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
 METHODS = ("mc", "bpg", "pdis-bpg", "as", "dr-bpg")
+ON_POLICY = ("mc", "as")
 
 
 def evaluate(
@@ -43,6 +47,12 @@ def evaluate(
     vectorization: Literal["sync", "async"] | None = None,
     normalize: "VecNormalize | str | Path | None" = None,
     trust: bool = False,
+    failure: str | Callable[[Trajectories], Array] | None = None,
+    outcome: Callable[[Trajectories], Array] | None = None,
+    return_range: tuple[float, float] | None = None,
+    target_halfwidth: float | None = None,
+    time_limit: float | None = None,
+    defensive: float = 0.0,
     on_batch: Callable[[Study, Info], None] | None = None,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
@@ -66,7 +76,20 @@ def evaluate(
         vectorization: Gymnasium: "sync" (default) or "async", a process for each environment.
         normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle, which needs trust.
         trust: whether code in a policy's file may run. Say True only for files whose author you trust.
+        failure: estimate the probability of this event in place of the expected return: a comparison of `return` or
+            `length` with a number, "return < -100", or a function of a batch of episodes that gives a truth value for
+            each.
+        outcome: estimate the expectation of this function of a batch of episodes, a number for each, in place of the
+            expected return.
+        return_range: two numbers between which every return (or outcome) lies; the anytime-valid interval needs them.
+            Known for tabular MDPs and for failures.
+        target_halfwidth: stop when half the width of the 95% anytime-valid interval is at most this.
+        time_limit: start no batch after this many seconds.
+        defensive: the share of episodes that the policy itself runs while its behavior is searched: no importance
+            weight then exceeds 1/defensive.
         on_batch: called after each batch, to show progress.
+
+    An interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
     """
     if method is not None and method not in METHODS:
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
@@ -83,8 +106,28 @@ def evaluate(
     loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
     no_help = _no_help(loaded)
     chosen = method or ("mc" if no_help else "bpg")
-    study = Study(loaded, _search(chosen, env), discount=discount, seed=seed)
-    run = partial(study.run, episodes=episodes, batch_size=batch_size, on_batch=on_batch)
+    if defensive and method in ON_POLICY:
+        raise InvalidArgumentError(f"defensive has no meaning for method {method!r}, whose weights are all 1")
+    measured = _outcome(failure, outcome, discount)
+    known = return_range
+    if known is None and measured is None and isinstance(env, CompiledEnv):
+        known = env.return_range
+    study = Study(
+        loaded,
+        _search(chosen, env, check_defensive(defensive)),
+        discount=discount,
+        seed=seed,
+        return_range=known,
+        outcome=measured,
+    )
+    run = partial(
+        study.run,
+        episodes=episodes,
+        batch_size=batch_size,
+        on_batch=on_batch,
+        target_halfwidth=target_halfwidth,
+        time_limit=time_limit,
+    )
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, CompiledEnv) and loaded.traceable:
@@ -106,6 +149,15 @@ def evaluate(
         "horizon": env.horizon if isinstance(env, CompiledEnv) else horizon,
         "discount": discount,
         "seed": seed,
+    }
+    extra: dict[str, Any] = {
+        "target_halfwidth": target_halfwidth,
+        "time_limit": time_limit,
+        "return_range": return_range,
+    }
+    extra |= {"defensive": defensive or None, "failure": failure, "outcome": outcome}
+    settings |= {
+        name: _named(value) if callable(value) else value for name, value in extra.items() if value is not None
     }
     return dataclasses.replace(estimate, settings=settings, no_help="" if method else no_help)
 
@@ -137,15 +189,27 @@ def _no_help(policy: Policy) -> str:
     return ""
 
 
-def _search(method: str, env: GymnasiumSource | CompiledEnv) -> Search:
+def _outcome(
+    failure: str | Callable[[Trajectories], Array] | None,
+    outcome: Callable[[Trajectories], Array] | None,
+    discount: float,
+) -> Outcome | None:
+    if failure is not None and outcome is not None:
+        raise InvalidArgumentError("give failure or outcome, not both: one thing is estimated at a time")
+    if outcome is not None:
+        return Outcome(outcome, _named(outcome))
+    return None if failure is None else Outcome.failure(failure, discount)
+
+
+def _search(method: str, env: GymnasiumSource | CompiledEnv, defensive: float) -> Search:
     if method == "mc":
         return OnPolicy()
     if method in ("bpg", "pdis-bpg"):
-        return AdaptiveBPG(importance_sampling if method == "bpg" else per_decision)
+        return AdaptiveBPG(importance_sampling if method == "bpg" else per_decision, defensive=defensive)
     if not isinstance(env, TabularMDP):
         raise InvalidArgumentError(f"method {method!r} learns a tabular model and needs a TabularMDP, got {env}")
     model = TabularModel.like(env)
-    return OnPolicy(advantage_sum, model) if method == "as" else AdaptiveBPG(doubly_robust, model)
+    return OnPolicy(advantage_sum, model) if method == "as" else AdaptiveBPG(doubly_robust, model, defensive=defensive)
 
 
 def _named(source: Any) -> str:

@@ -1,17 +1,20 @@
 """Study: the loop of asking for a behavior, running it, telling the episodes, and estimating."""
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bpsearch.checks import check_discount, check_integer
+from bpsearch.checks import check_discount, check_integer, check_range, check_real
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.estimate import Episodes, Estimate, History, diagnose
 from bpsearch.intervals import martingale_error
 from bpsearch.numerics import to_numpy
+from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
 from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search.base import Info, Search
@@ -51,14 +54,35 @@ class Study:
         search: how behaviors are chosen and episodes valued; `BPG(...)` or `OnPolicy()`.
         discount: γ.
         seed: of the episodes that `run` samples.
+        return_range: the numbers between which every return lies, or every outcome; the anytime-valid interval needs
+            them. `run` asks a compiled environment for them if they are not given.
+        outcome: what is estimated in place of the return; it is not discounted.
     """
 
-    def __init__(self, policy: Policy, search: Search, *, discount: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        search: Search,
+        *,
+        discount: float = 1.0,
+        seed: int = 0,
+        return_range: tuple[float, float] | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
         self.policy = policy
         self.search = search
         self.discount = check_discount(discount)
         self.seed = check_integer("seed", seed, at_least=0)
-        self.state: Any = search.init(policy, self.discount)
+        self.outcome = outcome
+        self.return_range = None if return_range is None else check_range("return_range", return_range)
+        if outcome is not None and outcome.event:
+            if return_range is not None:
+                raise InvalidArgumentError(
+                    f"return_range has no meaning for the event {outcome.name!r}, which is 0 or 1, got {return_range}"
+                )
+            self.return_range = (0.0, 1.0)
+        self._ended = "budget"
+        self.state: Any = search.init(policy, 1.0 if outcome is not None else self.discount)
         self._batches: list[_Batch] = []
 
     @property
@@ -83,10 +107,14 @@ class Study:
         asked, told = to_numpy(self.ask().behavior.flat), trajectories.behavior_parameters
         if told is not None and not np.array_equal(asked, told):
             raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
-        self.state, info = self.search.step(self.state, trajectories)
+        if self.outcome is not None:
+            trajectories = self.outcome.paid(trajectories)
+        state, info = self.search.step(self.state, trajectories)
         keep = trajectories if self.search.valuation.revalues else None
-        returns = trajectories.returns(self.discount)
-        self._batches.append(_Batch(info.values, info.log_weights, returns, keep))
+        returns = trajectories.returns(1.0 if self.outcome is not None else self.discount)
+        batch = _Batch(info.values, info.log_weights, returns, keep)
+        # One statement without a call: an interrupt cannot come between the two.
+        self.state, self._batches = state, [*self._batches, batch]
         return info
 
     def run(
@@ -96,29 +124,70 @@ class Study:
         episodes: int,
         batch_size: int = 100,
         on_batch: Callable[["Study", Info], None] | None = None,
+        target_halfwidth: float | None = None,
+        time_limit: float | None = None,
     ) -> Estimate:
-        """Run `episodes` more episodes in batches; the last may be smaller.
+        """Run at most `episodes` more episodes in batches; the last may be smaller.
+
+        An interrupt (Ctrl-C) ends the run too, once there is a batch: the estimate is that of all whole batches, and
+        says so.
 
         Args:
             env: where; the discount of a compiled environment must be the study's.
             episodes: how many.
             batch_size: how many between two steps of the search.
             on_batch: called after each batch, to show progress.
+            target_halfwidth: stop when half the width of the 95% anytime-valid interval is at most this.
+            time_limit: start no batch after this many seconds.
         """
         check_integer("episodes", episodes)
         check_integer("batch_size", batch_size)
+        if isinstance(env, CompiledEnv) and self.return_range is None and self.outcome is None:
+            self.return_range = env.return_range
+        if target_halfwidth is not None:
+            check_real("target_halfwidth", target_halfwidth, above=0.0)
+            if self.return_range is None:
+                raise InvalidArgumentError(
+                    "target_halfwidth needs an interval that stays valid when one looks at it after every batch, and "
+                    "that needs return_range, two numbers between which every return lies"
+                )
+        deadline = math.inf
+        if time_limit is not None:
+            deadline = time.monotonic() + check_real("time_limit", time_limit, above=0.0)
         if isinstance(env, CompiledEnv) and env.discount != self.discount:
             raise InvalidArgumentError(
                 f"discount must be the environment's {env.discount}, but the study was made with {self.discount}"
             )
-        for start in range(0, episodes, batch_size):
-            request = self.ask()
-            size = min(batch_size, episodes - start)
-            batch = sample(env, request.behavior, size, seed=self.seed, batch=request.number)
-            info = self.tell(request.number, batch)
-            if on_batch is not None:
-                on_batch(self, info)
+        # A study that was ended by its results and goes on still has a number of episodes that depends on them.
+        self._ended = "target" if self._ended == "target" else "budget"
+        try:
+            for start in range(0, episodes, batch_size):
+                if start and time.monotonic() > deadline:
+                    self._ended = "time limit"
+                    break
+                request = self.ask()
+                size = min(batch_size, episodes - start)
+                batch = sample(env, request.behavior, size, seed=self.seed, batch=request.number)
+                info = self.tell(request.number, batch)
+                if on_batch is not None:
+                    on_batch(self, info)
+                if target_halfwidth is not None and self._reached(target_halfwidth):
+                    self._ended = "target"
+                    break
+        except KeyboardInterrupt:
+            if not self._batches:
+                raise
+            self._ended = "interrupted"
         return self.estimate()
+
+    def _reached(self, target_halfwidth: float) -> bool:
+        estimate = self.estimate()
+        interval = estimate.anytime_interval()
+        if interval is None:
+            raise InvalidArgumentError(
+                f"the anytime-valid interval that is to reach its target is {estimate.anytime_kind}"
+            )
+        return interval[1] - interval[0] <= 2.0 * target_halfwidth
 
     def estimate(self) -> Estimate:
         """The estimate from everything told so far."""
@@ -144,6 +213,10 @@ class Study:
             history=_history(batches, self._batches),
             data=episodes,
             explained=self.search.explained(self.state),
+            return_range=self.return_range,
+            weight_bound=self.search.weight_bound,
+            event=self.outcome.name if self.outcome is not None and self.outcome.event else "",
+            ended=self._ended,
         )
 
 

@@ -39,6 +39,19 @@ def evaluate(
         Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")] = False,
+    target_halfwidth: Annotated[
+        float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Start no batch after this many seconds.")] = None,
+    return_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
+    ] = None,
+    defensive: Annotated[
+        float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
+    ] = 0.0,
+    failure: Annotated[
+        str | None, typer.Option(help="Estimate a probability instead: 'return < -100', 'length >= 500', ...")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
@@ -65,18 +78,25 @@ def evaluate(
                 num_envs=num_envs,
                 normalize=vec_normalize,
                 trust=trust,
+                failure=failure,
+                return_range=return_range,
+                target_halfwidth=target_halfwidth,
+                time_limit=time_limit,
+                defensive=defensive,
                 on_batch=on_batch,
             )
     except KeyboardInterrupt:
-        typer.echo("bpsearch: stopped before the end; nothing was written", err=True)
+        typer.echo("bpsearch: stopped before the first batch was complete; nothing was written", err=True)
         sys.exit(130)
     if out is not None:
         result.report(out / "report.html")
         (out / "result.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
     if as_json:
         print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
-        return
-    _print(result, out)
+    else:
+        _print(result, out)
+    if result.ended == "interrupted":
+        sys.exit(130)
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -113,7 +133,11 @@ def _line(estimate: "Estimate") -> str:
 
 def _print(result: "Estimate", out: Path | None) -> None:
     typer.echo(result.sentence)
-    typer.echo(f"{result.method}; interval by the {result.interval_kind}")
+    typer.echo(f"method: {result.method}; ended by: {result.ended}")
+    typer.echo(f"interval: {result.interval_kind}")
+    typer.echo(f"anytime-valid interval: {result.anytime_kind}")
+    if result.certificate:
+        typer.echo(f"certificate: {result.certificate}")
     effective = result.diagnostics.effective_sample_size
     savings = "unknown" if result.savings is None else f"{result.savings:.2f}"
     typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")

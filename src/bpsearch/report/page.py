@@ -22,13 +22,17 @@ def render(estimate: Any) -> str:
     template = environment.from_string((files("bpsearch.report") / "page.html").read_text(encoding="utf-8"))
     return template.render(
         estimate=estimate,
-        interval=estimate.interval(),
+        brackets=_brackets,
         numbers=_numbers(estimate),
         figures=_figures(estimate),
         settings={name: repr(value) for name, value in estimate.settings.items()},
         call=_call(estimate.settings),
         versions=_versions(),
     )
+
+
+def _brackets(interval: tuple[float, float] | None) -> str:
+    return "unknown" if interval is None else f"[{interval[0]:.6g}, {interval[1]:.6g}]"
 
 
 def _numbers(estimate: Any) -> dict[str, str]:

@@ -14,7 +14,7 @@ from bpsearch.estimators.importance import importance_sampling
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.search.base import Info, Search
+from bpsearch.search.base import Info, Search, check_defensive
 from bpsearch.search.valuation import ValuationState
 from bpsearch.trajectories import Array, Trajectories
 
@@ -97,15 +97,18 @@ class AdaptiveBPG(Search):
         model: for estimators with a control variate; learned predictably, or fixed.
         caution: how many standard errors are taken off what the predictions of left-out episodes seem to explain, so
             that luck does not count as gain.
+        defensive: α of the defensive mixture (`Mixture`) that collects the episodes in place of π_θ; 0 is π_θ alone.
     """
 
     estimator: Estimator = importance_sampling
     model: TabularModel | None = None
     caution: float = 0.5
+    defensive: float = 0.0
 
     def __post_init__(self) -> None:
         valuation = self.valuation  # checks that estimator and model belong together
         check_real("caution", self.caution, low=0.0)
+        check_defensive(self.defensive)
         if self.estimator.on_policy:
             raise OnPolicyError(
                 f"{self.estimator.name} is unbiased only on-policy, so no other behavior can serve it; "
@@ -149,8 +152,9 @@ class AdaptiveBPG(Search):
 
     @in_64_bit
     def behavior(self, state: AdaptiveState) -> Policy:
-        """π_{θ_i}."""
-        return state.valuation.evaluation.with_flat(state.parameters)
+        """π_{θ_i}, or its defensive mixture."""
+        evaluation = state.valuation.evaluation
+        return self.defended(evaluation, evaluation.with_flat(state.parameters))
 
     def explained(self, state: AdaptiveState) -> float:
         """What predictions of left-out episodes say: 1 − their residual variance relative to Monte Carlo's."""

@@ -1,5 +1,6 @@
 """The interface of searches: `init`, `behavior`, `step`."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
@@ -7,6 +8,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from bpsearch.checks import check_real
 from bpsearch.estimators.base import (
     ON_POLICY_TOLERANCE,
     Estimator,
@@ -17,6 +19,7 @@ from bpsearch.estimators.base import (
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, to_numpy
 from bpsearch.policies.base import Policy
+from bpsearch.policies.mixture import Mixture
 from bpsearch.search.valuation import Valuation
 from bpsearch.trajectories import Array, Trajectories
 
@@ -54,6 +57,17 @@ class Search(ABC):
 
     estimator: Estimator
     model: TabularModel | None
+    # The share α of episodes that the evaluation policy runs; a search that moves has it as a setting.
+    defensive: float = 0.0
+
+    @property
+    def weight_bound(self) -> float:
+        """What no importance weight of an episode can exceed: 1/α of the defensive mixture, or infinity."""
+        return 1.0 / self.defensive if self.defensive else math.inf
+
+    def defended(self, evaluation: Policy, component: Policy) -> Policy:
+        """The behavior for a searched π_θ: π_θ itself, or its defensive mixture with the evaluation policy."""
+        return Mixture(evaluation, component, np.float64(self.defensive)) if self.defensive else component
 
     @property
     def valuation(self) -> Valuation:
@@ -109,6 +123,11 @@ class Search(ABC):
         check_on_policy(self.estimator, ratios)
         check_values(f"the {self.estimator.name} value", info.values, ratios)
         check_values(f"the squared {self.estimator.name} value", squares, ratios)
+
+
+def check_defensive(share: float) -> float:
+    """Return the share α of a defensive mixture as a float; 0 means none."""
+    return check_real("defensive", share, low=0.0, high=0.99)
 
 
 def _update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
