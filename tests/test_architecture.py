@@ -10,9 +10,11 @@ import bpsearch
 ROOT = Path(bpsearch.__file__).parent
 LAYERS = [
     "errors",
+    "versions",
     "checks",
     "numerics",
     "trajectories",
+    "exchange",
     "envs",
     "policies",
     "sampling",
@@ -25,6 +27,7 @@ LAYERS = [
     "oracle",
     "training",
     "trials",
+    "store",
     "study",
     "evaluate",
     "experiments",

@@ -83,6 +83,8 @@ class Estimate:
         explained: the share of Monte Carlo's variance that the search expects to remove; None if it does not know.
         no_help: why no search was made although one is the default; empty if there was one or none was wanted.
         settings: what repeats the evaluation, by name.
+        waiting: the numbers of the requests whose episodes have not been told yet.
+        abandoned: the numbers of the requests that were given up.
     """
 
     value: float
@@ -96,6 +98,8 @@ class Estimate:
     explained: float | None = None
     no_help: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
+    waiting: tuple[int, ...] = ()
+    abandoned: tuple[int, ...] = ()
 
     @property
     def std_error(self) -> float | None:
@@ -160,6 +164,18 @@ class Estimate:
         )
 
     @property
+    def left_out(self) -> str:
+        """Which batches are not part of the estimate, and what that may do to it; empty if all are."""
+        waiting = [f"{len(self.waiting)} not told yet ({_listed(self.waiting)})"] if self.waiting else []
+        given_up = [f"{len(self.abandoned)} abandoned ({_listed(self.abandoned)})"] if self.abandoned else []
+        if not waiting and not given_up:
+            return ""
+        return (
+            f"requests left out: {', '.join(waiting + given_up)}; the estimate is biased if what keeps a batch out has "
+            "to do with what happened in its episodes, long ones that take their time for instance"
+        )
+
+    @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         interval = self.interval()
@@ -179,6 +195,8 @@ class Estimate:
             found.append("unreliable, because " + " and ".join(self.unreliable))
         if self.hopeless:
             found.append(f"behavior search cannot help here, because {self.hopeless}")
+        if self.left_out:
+            found.append(self.left_out)
         return tuple(found)
 
     def __str__(self) -> str:
@@ -213,6 +231,8 @@ class Estimate:
             "unreliable": list(self.unreliable),
             "hopeless": self.hopeless or None,
             "settings": self.settings,
+            "waiting": list(self.waiting),
+            "abandoned": list(self.abandoned),
         }
 
     def report(self, path: str | Path) -> Path:
@@ -223,6 +243,11 @@ class Estimate:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(render(self), encoding="utf-8")
         return path
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:10])
+    return shown if len(numbers) <= 10 else f"{shown}, ..."
 
 
 def diagnose(data: Episodes, final_values: Array, error: MeanError | None) -> Diagnostics:
