@@ -81,7 +81,7 @@ def test_requests_are_told_in_any_order_and_the_estimate_says_what_is_left_out()
     assert (estimate.waiting, estimate.abandoned) == ((3,), (1,))
     assert "requests left out: 1 not told yet (3), 1 abandoned (1); the estimate is biased if" in str(estimate)
     in_order = bps.Study(POLICY, bps.OnPolicy(bps.estimators.importance_sampling))
-    for number in (0, 1, 2):
+    for _ in range(3):
         in_order.ask()
     for number in (0, 2):
         in_order.tell(number, batches[number])

@@ -39,6 +39,9 @@ def evaluate(
         Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")] = False,
+    store: Annotated[
+        Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
@@ -65,10 +68,12 @@ def evaluate(
                 num_envs=num_envs,
                 normalize=vec_normalize,
                 trust=trust,
+                store=store,
                 on_batch=on_batch,
             )
     except KeyboardInterrupt:
-        typer.echo("bpsearch: stopped before the end; nothing was written", err=True)
+        kept = "nothing was written" if store is None else f"{store} has all batches, the same command goes on"
+        typer.echo(f"bpsearch: stopped before the end; {kept}", err=True)
         sys.exit(130)
     if out is not None:
         result.report(out / "report.html")
@@ -76,7 +81,9 @@ def evaluate(
     if as_json:
         print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
         return
-    _print(result, out)
+    print_estimate(result)
+    if out is not None:
+        typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -111,7 +118,8 @@ def _line(estimate: "Estimate") -> str:
     return f"{estimate.value:.5g}{half}{ratio}"
 
 
-def _print(result: "Estimate", out: Path | None) -> None:
+def print_estimate(result: "Estimate") -> None:
+    """The answer and what belongs to it, for the terminal."""
     typer.echo(result.sentence)
     typer.echo(f"{result.method}; interval by the {result.interval_kind}")
     effective = result.diagnostics.effective_sample_size
@@ -119,5 +127,3 @@ def _print(result: "Estimate", out: Path | None) -> None:
     typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")
     for warning in result.warnings:
         typer.echo(f"{warning[0].upper()}{warning[1:]}.")
-    if out is not None:
-        typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")

@@ -38,7 +38,7 @@ def save_minari(
             requires.
     """
     storage_class, buffer_class, version = _minari()
-    path = Path(path)
+    path = Path(path).resolve()  # Minari loses its way with a relative one
     if trajectories.final_observations is None:
         raise InvalidTrajectoriesError(
             "a Minari dataset holds the observation after the last step of every episode, but the batch has no "
@@ -66,7 +66,7 @@ def load_minari(path: str | Path) -> Delivery:
     """
     storage_class, _, _ = _minari()
     try:
-        storage = storage_class.read(path)
+        storage = storage_class.read(Path(path).resolve())
         metadata = storage_class.read_raw_metadata(path)
         episodes = list(storage.get_episodes(range(storage.total_episodes)))
     except (OSError, ValueError, KeyError, AssertionError) as error:

@@ -49,6 +49,11 @@ def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, Array]]:
     return kind, {"parameters": np.asarray(policy.flat)}
 
 
+def is_complete(kind: str) -> bool:
+    """Whether files and stores hold all of a policy of this kind, and not its parameters alone."""
+    return kind == SoftmaxTable.__name__ or kind in _NETWORKS
+
+
 def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
     """The table or network that `parts_of` took apart.
 
@@ -56,7 +61,7 @@ def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> SoftmaxTa
         PolicyFileError: the parts are of another kind of policy, or incomplete.
     """
     kind = texts["kind"]
-    if kind != SoftmaxTable.__name__ and kind not in _NETWORKS:
+    if not is_complete(kind):
         raise PolicyFileError(
             f"only the parameters of a {kind} are kept; load the policy itself by its own means, and give it these "
             f"parameters by policy.with_flat(parameters). {texts.get('how', '')}".strip()

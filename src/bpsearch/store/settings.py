@@ -14,8 +14,6 @@ from bpsearch import estimators, models, search
 from bpsearch.errors import InvalidArgumentError, SettingsMismatchError, StoreError
 from bpsearch.estimators.base import Estimator
 
-_NOTHING = "nothing"
-
 
 def describe(value: Any, name: str = "settings") -> Any:
     """What JSON can hold of a setting: a frozen dataclass by class and fields, an estimator by name.
@@ -74,11 +72,10 @@ def check_same(stored: dict[str, Any], given: dict[str, Any], where: str) -> Non
         SettingsMismatchError: one differs.
     """
     old, new = dict(_flat("", stored)), dict(_flat("", given))
-    changed = [
-        f"{name} (stored {old.get(name, _NOTHING)!r}, given {new.get(name, _NOTHING)!r})"
-        for name in {**old, **new}
-        if not _equal(old.get(name, _NOTHING), new.get(name, _NOTHING))
-    ]
+    differ = [name for name in {**old, **new} if not _equal(old.get(name), new.get(name))]
+    # Where the class is another, its fields say nothing more.
+    roots = [name for name in differ if not any(name.startswith(f"{other}.") for other in differ)]
+    changed = [f"{name} (stored {old.get(name)!r}, given {new.get(name)!r})" for name in roots]
     if changed:
         raise SettingsMismatchError(
             f"{where} holds a study with other settings: {', '.join(changed)}; use the same settings to go on with it, "
