@@ -108,6 +108,7 @@ class Trial:
         self.wrong = []
 
     def live(self, **options):
+        """One life, and a look at what the one before left."""
         said, killed, self.seconds = live(self.path, **options)
         self.kills += killed
         for fact in said:
@@ -121,6 +122,7 @@ class Trial:
         return said
 
     def finish(self, expected):
+        """The life that comes to its end."""
         last = self.live()[-1]
         if last.get("digest") != expected:
             self.wrong.append(f"the result is {last}, expected {expected}")

@@ -100,7 +100,7 @@ class Ledger:
 
     def __init__(self, store: Store, *, keeps_episodes: bool = True) -> None:
         self.store = store
-        self._keeps_episodes = keeps_episodes
+        self.keeps_episodes = keeps_episodes
 
     @property
     def is_empty(self) -> bool:
@@ -162,7 +162,7 @@ class Ledger:
         """Write a told batch and the state of the search after it; of the others only the `needed` versions stay."""
         assert entry.position is not None
         with self.store.writing():
-            if self._keeps_episodes:
+            if self.keeps_episodes:
                 self.store.put("episodes", entry.number, _episodes_record(trajectories))
             arrays = {"values": batch.values, "log_weights": batch.log_weights, "returns": batch.returns}
             self.store.put("batch", entry.number, Record({}, arrays))
@@ -219,7 +219,7 @@ class Ledger:
         except StoreError:
             return found  # which says why
         told = {entry.number for entry in entries if entry.status is Status.TOLD}
-        needed = {"batch": told, "episodes": told if self._keeps_episodes else set(), "state": {len(told)}}
+        needed = {"batch": told, "episodes": told if self.keeps_episodes else set(), "state": {len(told)}}
         needed["state"] |= {entry.version for entry in entries if entry.status is Status.OPEN}
         for kind, numbers in needed.items():
             found += [f"{kind} {number} is missing" for number in sorted(numbers - kept[kind])]

@@ -32,7 +32,7 @@ class WriterLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = _holder(self._descriptor)
-            os.close(self._descriptor)
+            self.release()
             raise StoreLockedError(
                 f"{path} is being written by {holder}; wait until that has ended, or open the store for reading"
             ) from None
