@@ -146,7 +146,7 @@ def test_a_damaged_study_is_named_and_what_is_intact_can_be_had(command, tmp_pat
 def test_of_a_torch_policy_the_parameters_are_handed_out(command):
     pytest.importorskip("stable_baselines3")
     assert "--env is needed" in command("create", "s.db", "--policy", AGENT, code=2)
-    command("create", "s.db", "--policy", AGENT, "--env", "CartPole-v1")
+    command("create", "s.db", "--policy", AGENT, "--env", "CartPole-v1", "--method", "mc")
     command("ask", "s.db", "--out", "p.npz")
     with pytest.raises(
         PolicyFileError, match=r"only the parameters of a TorchPolicy are kept.*policy_of\('.*zip', env"

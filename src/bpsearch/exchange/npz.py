@@ -56,8 +56,9 @@ def load_npz(path: str | Path) -> Delivery:
         InvalidTrajectoriesError: the file is missing, damaged, of another format, or its arrays are no episodes.
     """
     try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
+        with Path(path).open("rb") as file:
+            loaded = np.load(file, allow_pickle=False)
+            arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise InvalidTrajectoriesError(f"cannot read episodes from {path}: {error}") from error
     found = str(arrays.pop("format", "no format"))

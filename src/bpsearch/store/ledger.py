@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -37,7 +37,7 @@ class Entry:
     Attributes:
         number: of the request and of its batch.
         identity: a hash of study, number and parameters.
-        parameters: (P,), the flat parameters of the behavior.
+        parameters: (P,), the flat parameters of the behavior; None where they are left in the store.
         version: how many batches had been told when it was asked: which state of the search made the behavior and
             values the batch.
         asked: when.
@@ -49,13 +49,17 @@ class Entry:
 
     number: int
     identity: str
-    parameters: Array
+    parameters: Array | None
     version: int
     asked: str = dataclasses.field(default_factory=now)
     status: Status = Status.OPEN
     position: int | None = None
     settled: str | None = None
     reason: str = ""
+
+    def without_parameters(self) -> "Entry":
+        """The entry as it is kept in memory once the request is settled."""
+        return dataclasses.replace(self, parameters=None)
 
     def told(self, position: int) -> "Entry":
         """The entry of the same request once its episodes are there."""
@@ -183,14 +187,16 @@ class Ledger:
             StoreError: a record is damaged or missing.
         """
         with self.store.reading():
-            entries = self.entries()
+            entries = [
+                entry if entry.status is Status.OPEN else entry.without_parameters() for entry in self._entries()
+            ]
             batches = {entry.number: self.batch(entry.number) for entry in entries if entry.status is Status.TOLD}
             versions = {len(batches)} | {entry.version for entry in entries if entry.status is Status.OPEN}
             return Contents(entries, batches, {version: self.store.get("state", version) for version in versions})
 
     def entries(self) -> list[Entry]:
         """All requests."""
-        return [self.read_entry(number) for number in self.store.keys("request")]
+        return list(self._entries())
 
     def read_entry(self, number: int) -> Entry:
         """One request."""
@@ -226,6 +232,9 @@ class Ledger:
             found += [f"{kind} {number} belongs to no request" for number in sorted(kept[kind] - numbers)]
         missing = sorted(set(range(len(entries))) - {entry.number for entry in entries})
         return found + [f"request {number} is missing" for number in missing]
+
+    def _entries(self) -> Iterator[Entry]:
+        return (self.read_entry(number) for number in self.store.keys("request"))
 
     def _put_entry(self, entry: Entry) -> None:
         names = ("identity", "version", "asked", "status", "position", "settled", "reason")

@@ -92,7 +92,7 @@ class Progress:
         told = entry.told(position)
         self._ledger.tell(told, batch, trajectories, self._snapshots.record(learned), self._needed(entry))
         if entry.number == len(self.entries):
-            self.entries.append(told)
+            self.entries.append(entry)
         self._settle(told)
         self.batches[entry.number] = batch
         self.state = learned
@@ -105,7 +105,7 @@ class Progress:
         self._settle(given_up)
 
     def _settle(self, entry: Entry) -> None:
-        self.entries[entry.number] = entry
+        self.entries[entry.number] = entry.without_parameters()
         self.asked_states.pop(entry.number, None)
 
     def _needed(self, without: Entry) -> set[int]:
