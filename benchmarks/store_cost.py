@@ -1,8 +1,8 @@
 """What a store costs: the same study of CartPole-v1 with and without one, in turns, in one run.
 
 The policy is a small random network, and the search is Monte Carlo: nothing but sampling, beside which the store's
-share is largest. Prints the ratio of the median times of a turn, which whatever else the machine does at times cannot disturb, that of the
-processor's time, the size of the file, and how much memory grew after the first fifth.
+share is largest. Prints the ratio of the median times of a turn, which an interruption now and then does not disturb,
+the ratio of the processor's time, the size of the file, and how much memory grew after the first fifth.
 
     python benchmarks/store_cost.py --episodes 100000
 """

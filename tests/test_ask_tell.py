@@ -136,8 +136,12 @@ def test_a_damaged_study_is_named_and_what_is_intact_can_be_had(command, tmp_pat
     assert "episodes 1 is damaged: its checksum does not fit" in command("verify", "s.db", code=1)
     said = command("export", "s.db", "--out", "episodes", code=1)
     assert "wrote 2 batches" in said
-    assert "batch 1 was not written: episodes 1 is damaged" in said
+    assert "not written: episodes 1 is damaged" in said
     assert sorted(path.name for path in Path("episodes").iterdir()) == ["batch-0.npz", "batch-2.npz"]
+    Path("cut.db").write_bytes(content[: 9 * len(content) // 10])
+    assert "bytes of the file are missing" in command("verify", "cut.db", code=1)
+    assert "bytes of the file are missing" in command("ask", "cut.db", "--out", "p.npz", code=2)
+    assert "wrote 1 batches" in command("export", "cut.db", "--out", "rest", code=1)
     Path("a.db").write_text("nonsense")
     assert "not a store of bpsearch" in command("status", "a.db", code=2)
     assert "there is no store" in command("estimate", "nowhere.db", code=2)

@@ -179,8 +179,8 @@ class Study:
                 f"the episodes answer another request: request {number} of this study has the identity "
                 f"{entry.identity}, got {request}"
             )
-        told = trajectories.behavior_parameters
-        if told is not None and not np.array_equal(entry.parameters, told):
+        asked, told = entry.parameters, trajectories.behavior_parameters
+        if asked is not None and told is not None and not np.array_equal(asked, told):
             raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
         return self._progress.tell(entry, trajectories)
 

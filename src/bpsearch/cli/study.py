@@ -219,23 +219,22 @@ def export(
         with _opened(file, trust=trust, read_only=True) as opened:
             policy = opened.policy
     out.mkdir(parents=True, exist_ok=True)
-    damaged = []
+    written = 0
     with SQLiteStore(file, read_only=True) as store:
         ledger = Ledger(store)
-        for number in store.keys("episodes"):
-            try:
-                identity, trajectories = ledger.read_entry(number).identity, ledger.episodes(number)
-            except StoreError as error:
-                damaged.append(f"batch {number} was not written: {error}")
-                continue
+        damaged = ledger.damages()
+        numbers = set(store.intact("episodes")) & set(store.intact("request"))
+        for number in sorted(numbers):
+            identity, trajectories = ledger.read_entry(number).identity, ledger.episodes(number)
             if policy is None:
                 save_npz(out / f"batch-{number}.npz", trajectories, request=identity)
             else:
                 spaces = (policy.observation_space, policy.action_space)
                 save_minari(out / f"batch-{number}", trajectories, *spaces, request=identity)
-    typer.echo(f"wrote {len(list(out.glob('batch-*')))} batches to {out}")
+            written += 1
+    typer.echo(f"wrote {written} batches to {out}")
     for line in damaged:
-        typer.echo(line)
+        typer.echo(f"not written: {line}" if line.startswith("episodes") else line)
     if damaged:
         raise typer.Exit(1)
 

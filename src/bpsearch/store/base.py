@@ -11,6 +11,7 @@ from bpsearch.store.codec import Record, decode, encode
 # What a store holds: the study itself; the settings that must not change; the search's state after so many told
 # batches; requests; and of every told batch the numbers of the estimate and the episodes.
 KINDS = ("study", "setting", "state", "request", "batch", "episodes")
+_LONGEST_GAP = 10_000  # so many numbers in a row without a readable record are taken for the end
 
 
 class Store(ABC):
@@ -85,6 +86,19 @@ class Store(ABC):
         if data is None:
             raise StoreError(f"{_name(kind, number)} is missing")
         return decode(data, _name(kind, number))
+
+    def intact(self, kind: str) -> list[int]:
+        """The numbers of all records of a kind that can be read, also where the list of them cannot."""
+        found: list[int] = []
+        number = 0
+        while number - (found[-1] if found else 0) <= _LONGEST_GAP:
+            try:
+                self.get(kind, number)
+                found.append(number)
+            except StoreError:
+                pass
+            number += 1
+        return found
 
     def damages(self) -> list[str]:
         """What is wrong with the store, in words; every record is read. Empty if all is as it was written."""

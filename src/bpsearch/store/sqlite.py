@@ -1,10 +1,13 @@
 """The store on disk: one SQLite file per study."""
 
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bpsearch.errors import StoreError
 from bpsearch.store.base import KINDS, Store
@@ -40,7 +43,8 @@ class SQLiteStore(Store):
 
     Raises:
         StoreLockedError: another writer has the store open.
-        StoreError: the file is damaged, not a store, or of another version; or it is missing and `read_only`.
+        StoreError: the file is damaged, not a store, or of another version; or it is missing and `read_only`. Of a file
+            whose end is missing, a reader still gets what is left.
     """
 
     def __init__(
@@ -50,6 +54,8 @@ class SQLiteStore(Store):
         self.read_only = read_only
         self._reach = on_write or (lambda _: None)
         self._check_kind_of_file()
+        self._cut = ""
+        self._padded: Any = None
         self._lock = None if read_only else WriterLock(self.path)
         try:
             self._database = self._connected()
@@ -100,7 +106,7 @@ class SQLiteStore(Store):
 
     def damages(self) -> list[str]:
         """What is wrong with the records, and with the file that holds them."""
-        found = super().damages()
+        found = super().damages() + ([self._cut] if self._cut else [])
         try:
             with self._named_errors():
                 lines = [line for (line,) in self._database.execute("PRAGMA integrity_check")]
@@ -114,6 +120,8 @@ class SQLiteStore(Store):
             self._database.close()
         if self._lock is not None:
             self._lock.release()
+        if self._padded is not None:
+            self._padded.cleanup()
 
     def __str__(self) -> str:
         return str(self.path)
@@ -126,7 +134,9 @@ class SQLiteStore(Store):
     def _read(self, kind: str, number: int) -> bytes | None:
         with self._named_errors():
             row = self._database.execute(f"SELECT data FROM {kind} WHERE number = ?", (number,)).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is not None and not isinstance(row[0], bytes):
+            raise StoreError(f"{kind} {number} is damaged: expected bytes, got {type(row[0]).__name__}")
+        return None if row is None else row[0]
 
     def _check_kind_of_file(self) -> None:
         try:
@@ -142,12 +152,39 @@ class SQLiteStore(Store):
             raise StoreError(f"{self.path} is not a store of bpsearch: an SQLite file begins otherwise than {start!r}")
 
     def _connected(self) -> sqlite3.Connection:
+        missing = self._missing_bytes()
+        if missing:
+            self._cut = f"{self.path} is damaged: the last {missing} bytes of the file are missing"
+            if not self.read_only:
+                raise StoreError(f"{self._cut}; `bpsearch study export` writes the batches that are intact")
         if self.read_only:
-            return sqlite3.connect(f"{self.path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
+            path = self._lengthened(missing) if missing else self.path
+            return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
             return sqlite3.connect(self.path, isolation_level=None)
         except sqlite3.Error as error:
             raise StoreError(f"cannot open the store {self.path}: {error}") from error
+
+    def _missing_bytes(self) -> int:
+        """How much shorter the file is than its header says; 0 while a log beside it may hold the rest."""
+        log = self.path.with_name(self.path.name + "-wal")
+        if not self.path.exists() or (log.exists() and log.stat().st_size):
+            return 0
+        with self.path.open("rb") as file:
+            header = file.read(100)
+        if 0 < len(header) < 100:
+            raise StoreError(f"{self.path} is damaged: only {len(header)} bytes of the file are left")
+        page = int.from_bytes(header[16:18], "big")
+        pages = int.from_bytes(header[28:32], "big")
+        return max(0, (65536 if page == 1 else page) * pages - self.path.stat().st_size)
+
+    def _lengthened(self, missing: int) -> Path:
+        """A copy in which the missing end is 0: SQLite opens no file that is too short."""
+        self._padded = tempfile.TemporaryDirectory()
+        copy = Path(self._padded.name) / self.path.name
+        shutil.copyfile(self.path, copy)
+        os.truncate(copy, copy.stat().st_size + missing)
+        return copy
 
     def _prepare(self) -> None:
         with self._named_errors():
