@@ -64,6 +64,28 @@ def test_wrong_tells_are_refused_and_change_nothing():
     assert study.episodes == 40
 
 
+def test_episodes_from_outside_must_be_of_the_policys_spaces_and_of_the_behavior():
+    study = bps.Study(POLICY, bps.OnPolicy())
+    request = study.ask()
+    good = bps.sample(MDP, POLICY, 5, seed=0)
+    fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
+
+    def changed(**arrays):
+        return bps.Trajectories(**{name: getattr(good, name) for name in fields} | arrays)
+
+    actions, log_probs = good.actions.copy(), good.log_probs.copy()
+    actions[2, 0], log_probs[3, 0] = 4, log_probs[3, 0] - 0.1
+    for trajectories, message in (
+        (changed(actions=actions), r"the action of episode 2, step 0 must be one of Discrete\(4\), got .*4"),
+        (changed(observations=good.observations[..., None]), r"each observation must have the shape \(\)"),
+        (changed(observations=good.observations + 0.5), "the observation of episode 0, step 0 must be one of"),
+        (changed(log_probs=log_probs), "the log-probability of episode 3, step 0 is"),
+    ):
+        with pytest.raises(InvalidTrajectoriesError, match=message):
+            study.tell(0, trajectories, request=request.identity)
+    study.tell(0, changed(), request=request.identity)
+
+
 def test_requests_are_told_in_any_order_and_the_estimate_says_what_is_left_out():
     study = bps.Study(POLICY, bps.AdaptiveBPG())
     requests = [study.ask() for _ in range(4)]

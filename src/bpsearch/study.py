@@ -16,6 +16,7 @@ from bpsearch.policies.base import Policy
 from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search.base import Info, Search
 from bpsearch.store import Store, opened
+from bpsearch.store.acceptance import check_fit, check_log_probs
 from bpsearch.store.ledger import Batch, Entry, Ledger, Status
 from bpsearch.store.policies import policy_setting, stored_policy
 from bpsearch.store.progress import Progress
@@ -82,7 +83,7 @@ class Study:
         self.discount = check_discount(discount)
         self.seed = check_integer("seed", seed, at_least=0)
         self._durable = store is not None
-        self.ledger = Ledger(opened(store), keeps_episodes=self._durable or search.valuation.revalues)
+        self.ledger = Ledger(opened(store), keeps=self._durable or search.valuation.revalues)
         try:
             self._progress = Progress(
                 self.ledger, policy, search, self.discount, self._settings() if self._durable else {}
@@ -166,8 +167,10 @@ class Study:
 
         Args:
             number: of the request.
-            trajectories: its episodes. If their `behavior_parameters` are known they must be the request's.
-            request: the identity that came with the episodes; it must be the request's.
+            trajectories: its episodes. If their `behavior_parameters` are known they must be the request's; if not, they
+                may be of another behavior that was fixed as early, whose log-probabilities they have.
+            request: the identity that came with the episodes; it must be the request's, and the log-probabilities must
+                be those of its behavior.
 
         Raises:
             RequestError: the request was never asked, or is told or abandoned already.
@@ -182,6 +185,9 @@ class Study:
         asked, told = entry.parameters, trajectories.behavior_parameters
         if asked is not None and told is not None and not np.array_equal(asked, told):
             raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
+        check_fit(self.policy, trajectories)
+        if request:
+            check_log_probs(self._request(entry).behavior, trajectories, number)
         return self._progress.tell(entry, trajectories)
 
     def abandon(self, number: int, reason: str = "") -> None:
@@ -208,13 +214,11 @@ class Study:
     def verify(self) -> list[str]:
         """What is wrong with the store, in words; empty if every record is as it was written.
 
-        If so, and the episodes are kept, the search is run again over them, and must give the same numbers to the last
-        bit.
+        If so, the search is run again over the stored episodes, and must give the same numbers to the last bit.
         """
-        found = self.ledger.damages()
-        if found or not self.ledger.keeps_episodes:
-            return found
-        return replay(self.ledger, self.search, self._progress.first, self.discount)
+        if not self._durable:
+            raise InvalidArgumentError("a study without a store keeps nothing that could be verified")
+        return self.ledger.damages() or replay(self.ledger, self.search, self._progress.first, self.discount)
 
     def run(
         self,

@@ -99,12 +99,13 @@ class Ledger:
 
     Args:
         store: where.
-        keeps_episodes: whether the episodes of a batch are kept, besides the numbers that the estimate needs.
+        keeps: whether anything is kept besides the study itself. A study that ends with its process, and values no
+            episode twice, has no use for requests, batches and states that pile up in memory.
     """
 
-    def __init__(self, store: Store, *, keeps_episodes: bool = True) -> None:
+    def __init__(self, store: Store, *, keeps: bool = True) -> None:
         self.store = store
-        self.keeps_episodes = keeps_episodes
+        self.keeps = keeps
 
     @property
     def is_empty(self) -> bool:
@@ -166,8 +167,7 @@ class Ledger:
         """Write a told batch and the state of the search after it; of the others only the `needed` versions stay."""
         assert entry.position is not None
         with self.store.writing():
-            if self.keeps_episodes:
-                self.store.put("episodes", entry.number, _episodes_record(trajectories))
+            self.store.put("episodes", entry.number, _episodes_record(trajectories))
             arrays = {"values": batch.values, "log_weights": batch.log_weights, "returns": batch.returns}
             self.store.put("batch", entry.number, Record({}, arrays))
             self._put_entry(entry)
@@ -225,7 +225,7 @@ class Ledger:
         except StoreError:
             return found  # which says why
         told = {entry.number for entry in entries if entry.status is Status.TOLD}
-        needed = {"batch": told, "episodes": told if self.keeps_episodes else set(), "state": {len(told)}}
+        needed = {"batch": told, "episodes": told, "state": {len(told)}}
         needed["state"] |= {entry.version for entry in entries if entry.status is Status.OPEN}
         for kind, numbers in needed.items():
             found += [f"{kind} {number} is missing" for number in sorted(numbers - kept[kind])]

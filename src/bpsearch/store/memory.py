@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bpsearch.store.base import Store
+from bpsearch.store.base import KINDS, Store
 
 
 class MemoryStore(Store):
     """Records in memory."""
 
     def __init__(self) -> None:
-        self._records: dict[tuple[str, int], bytes] = {}
+        self._records: dict[str, dict[int, bytes]] = {kind: {} for kind in KINDS}
         self._before: dict[tuple[str, int], bytes | None] = {}
 
     @contextmanager
@@ -20,28 +20,27 @@ class MemoryStore(Store):
         try:
             yield
         except BaseException:
-            for key, data in self._before.items():
-                if data is None:
-                    self._records.pop(key, None)
-                else:
-                    self._records[key] = data
+            for (kind, number), data in self._before.items():
+                self._records[kind].pop(number, None)
+                if data is not None:
+                    self._records[kind][number] = data
             raise
 
     def keys(self, kind: str) -> list[int]:
         """The numbers of all records of a kind, ascending."""
-        return sorted(number for of_kind, number in self._records if of_kind == kind)
+        return sorted(self._records[kind])
 
     def delete(self, kind: str, number: int) -> None:
         """Remove a record."""
-        self._before.setdefault((kind, number), self._records.get((kind, number)))
-        self._records.pop((kind, number), None)
+        self._before.setdefault((kind, number), self._read(kind, number))
+        self._records[kind].pop(number, None)
 
     def __str__(self) -> str:
         return "the store in memory"
 
     def _write(self, kind: str, number: int, data: bytes) -> None:
-        self._before.setdefault((kind, number), self._records.get((kind, number)))
-        self._records[kind, number] = data
+        self._before.setdefault((kind, number), self._read(kind, number))
+        self._records[kind][number] = data
 
     def _read(self, kind: str, number: int) -> bytes | None:
-        return self._records.get((kind, number))
+        return self._records[kind].get(number)

@@ -64,7 +64,8 @@ class Progress:
 
     def ask(self, entry: Entry) -> None:
         """Give a request out: its state is kept until it is settled."""
-        self._ledger.ask(entry)
+        if self._ledger.keeps:
+            self._ledger.ask(entry)
         self.entries.append(entry)
         self.asked_states[entry.number] = self.state
 
@@ -90,7 +91,8 @@ class Progress:
             learned, _ = self._search.step(self.state, trajectories)
         batch = Batch(info.values, info.log_weights, trajectories.returns(self._discount))
         told = entry.told(position)
-        self._ledger.tell(told, batch, trajectories, self._snapshots.record(learned), self._needed(entry))
+        if self._ledger.keeps:
+            self._ledger.tell(told, batch, trajectories, self._snapshots.record(learned), self._needed(entry))
         if entry.number == len(self.entries):
             self.entries.append(entry)
         self._settle(told)
@@ -101,7 +103,8 @@ class Progress:
     def abandon(self, entry: Entry, reason: str) -> None:
         """Wait no longer for an open request."""
         given_up = entry.abandoned(reason)
-        self._ledger.abandon(given_up, {len(self.batches), *self._needed(entry)})
+        if self._ledger.keeps:
+            self._ledger.abandon(given_up, {len(self.batches), *self._needed(entry)})
         self._settle(given_up)
 
     def _settle(self, entry: Entry) -> None:
