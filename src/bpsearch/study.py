@@ -167,8 +167,8 @@ class Study:
 
         Args:
             number: of the request.
-            trajectories: its episodes. If their `behavior_parameters` are known they must be the request's; if not, they
-                may be of another behavior that was fixed as early, whose log-probabilities they have.
+            trajectories: its episodes. If their `behavior_parameters` are known they must be the request's; if not,
+                they may be of another behavior that was fixed as early, whose log-probabilities they have.
             request: the identity that came with the episodes; it must be the request's, and the log-probabilities must
                 be those of its behavior.
 

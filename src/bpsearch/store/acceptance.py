@@ -35,10 +35,11 @@ def check_log_probs(behavior: Policy, trajectories: Trajectories, number: int) -
     if wrong.any():
         episode, step = np.argwhere(wrong)[0]
         recorded = trajectories.log_probs[episode, step]
+        expected = recorded + differences[episode, step]
         raise InvalidTrajectoriesError(
             f"the log-probability of episode {episode}, step {step} is {recorded:.6g}, but the behavior of request "
-            f"{number} gives the action {recorded + differences[episode, step]:.6g}: the episodes are another behavior's, "
-            f"or the log-probabilities are not those of the actions as they were drawn"
+            f"{number} gives the action {expected:.6g}: the episodes are another behavior's, or the log-probabilities "
+            f"are not those of the actions as they were drawn"
         )
 
 
