@@ -86,7 +86,7 @@ def evaluate(
     loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
     no_help = _no_help(loaded)
     chosen = method or ("mc" if no_help else "bpg")
-    with Study(loaded, search_of(chosen, env), discount=discount, seed=seed, store=store) as study:
+    with Study(loaded, search_for(chosen, env), discount=discount, seed=seed, store=store) as study:
         cut = env.horizon if isinstance(env, CompiledEnv) else horizon
         if store is not None:
             arguments = None if env_kwargs is None else json.dumps(env_kwargs, sort_keys=True, default=repr)
@@ -154,7 +154,7 @@ def _no_help(policy: Policy) -> str:
     return ""
 
 
-def search_of(method: str, env: GymnasiumSource | CompiledEnv | None) -> Search:
+def search_for(method: str, env: GymnasiumSource | CompiledEnv | None) -> Search:
     """The search of a method; see `evaluate`. Methods with a model need the tabular environment."""
     if method not in METHODS:
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")

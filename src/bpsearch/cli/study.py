@@ -43,7 +43,7 @@ def create(
     """Make a new study."""
     prepare_jax()
     from bpsearch.envs.registration import FACTORIES
-    from bpsearch.evaluate import own_env, search_of
+    from bpsearch.evaluate import own_env, search_for
     from bpsearch.policies.sources import policy_of
     from bpsearch.study import Study
 
@@ -53,7 +53,7 @@ def create(
         raise InvalidArgumentError("--env is needed for a policy of Stable-Baselines3, whose file does not name it")
     place: Any = own_env(env, {}) if env in FACTORIES else env
     loaded = policy_of(policy, place, trust=trust)
-    with Study(loaded, search_of(method, place), discount=discount, seed=seed, store=file) as made:
+    with Study(loaded, search_for(method, place), discount=discount, seed=seed, store=file) as made:
         made.fix({"source": policy, "env": env})
         typer.echo(f"{file}: study {made.identity}, {type(made.search).__name__}, {made.search.estimator.name}")
 

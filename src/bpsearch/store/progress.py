@@ -91,11 +91,12 @@ class Progress:
             learned, _ = self._search.step(self.state, trajectories)
         batch = Batch(info.values, info.log_weights, trajectories.returns(self._discount))
         told = entry.told(position)
+        settled, waiting = told.without_parameters(), self._waiting(without=entry)
         if self._ledger.keeps:
             self._ledger.tell(told, batch, trajectories, self._snapshots.record(learned), self._needed(entry))
-        if entry.number == len(self.entries):
-            self.entries.append(entry)
-        self._settle(told)
+        # Statements without a call: an interrupt cannot come between them.
+        self.entries[entry.number :] = [settled, *self.entries[entry.number + 1 :]]
+        self.asked_states = waiting
         self.batches[entry.number] = batch
         self.state = learned
         return info
@@ -103,13 +104,14 @@ class Progress:
     def abandon(self, entry: Entry, reason: str) -> None:
         """Wait no longer for an open request."""
         given_up = entry.abandoned(reason)
+        settled, waiting = given_up.without_parameters(), self._waiting(without=entry)
         if self._ledger.keeps:
             self._ledger.abandon(given_up, {len(self.batches), *self._needed(entry)})
-        self._settle(given_up)
+        self.entries[entry.number] = settled
+        self.asked_states = waiting
 
-    def _settle(self, entry: Entry) -> None:
-        self.entries[entry.number] = entry.without_parameters()
-        self.asked_states.pop(entry.number, None)
+    def _waiting(self, without: Entry) -> dict[int, Any]:
+        return {number: state for number, state in self.asked_states.items() if number != without.number}
 
     def _needed(self, without: Entry) -> set[int]:
         """The versions of the state on which open requests other than one depend."""
