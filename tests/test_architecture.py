@@ -10,11 +10,13 @@ import bpsearch
 ROOT = Path(bpsearch.__file__).parent
 LAYERS = [
     "errors",
+    "versions",
     "checks",
     "numerics",
     "trajectories",
     "outcomes",
     "random",
+    "exchange",
     "envs",
     "policies",
     "sampling",
@@ -29,6 +31,7 @@ LAYERS = [
     "oracle",
     "training",
     "trials",
+    "store",
     "study",
     "evaluate",
     "experiments",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bpsearch import envs, estimators, models, oracle, policies, search, training
+from bpsearch import envs, estimators, exchange, models, oracle, policies, search, store, training
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
@@ -20,6 +20,7 @@ from bpsearch.policies import (
 )
 from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
+from bpsearch.store import SQLiteStore
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
 
@@ -40,6 +41,7 @@ __all__ = [
     "Mixture",
     "OnPolicy",
     "Policy",
+    "SQLiteStore",
     "Search",
     "SoftmaxTable",
     "StepSize",
@@ -50,6 +52,7 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "exchange",
     "from_sb3",
     "from_torch",
     "load_policy",
@@ -60,6 +63,7 @@ __all__ = [
     "sample",
     "search",
     "shipped_policy",
+    "store",
     "training",
 ]
 

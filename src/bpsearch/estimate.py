@@ -92,6 +92,8 @@ class Estimate:
         weight_bound: what no importance weight can exceed.
         event: the event whose probability is estimated, as its condition; empty if it is an expected return.
         ended: why no more episodes were run: "budget", "target", "time limit" or "interrupted".
+        waiting: the numbers of the requests whose episodes have not been told yet.
+        abandoned: the numbers of the requests that were given up.
     """
 
     value: float
@@ -109,6 +111,8 @@ class Estimate:
     weight_bound: float = math.inf
     event: str = ""
     ended: str = "budget"
+    waiting: tuple[int, ...] = ()
+    abandoned: tuple[int, ...] = ()
 
     @property
     def std_error(self) -> float | None:
@@ -248,6 +252,18 @@ class Estimate:
         )
 
     @property
+    def left_out(self) -> str:
+        """Which batches are not part of the estimate, and what that may do to it; empty if all are."""
+        waiting = [f"{len(self.waiting)} not told yet ({_listed(self.waiting)})"] if self.waiting else []
+        given_up = [f"{len(self.abandoned)} abandoned ({_listed(self.abandoned)})"] if self.abandoned else []
+        if not waiting and not given_up:
+            return ""
+        return (
+            f"requests left out: {', '.join(waiting + given_up)}; the estimate is biased if what keeps a batch out has "
+            "to do with what happened in its episodes, long ones that take their time for instance"
+        )
+
+    @property
     def sentence(self) -> str:
         """The answer in one sentence."""
         spread = "interval unknown" if self.interval() is None else f"95% interval {_brackets(self.interval())}"
@@ -276,6 +292,8 @@ class Estimate:
             found.append("unreliable, because " + " and ".join(self.unreliable))
         if self.hopeless:
             found.append(f"behavior search cannot help here, because {self.hopeless}")
+        if self.left_out:
+            found.append(self.left_out)
         return tuple(found)
 
     def __str__(self) -> str:
@@ -318,6 +336,8 @@ class Estimate:
             "unreliable": list(self.unreliable),
             "hopeless": self.hopeless or None,
             "settings": self.settings,
+            "waiting": list(self.waiting),
+            "abandoned": list(self.abandoned),
         }
 
     def report(self, path: str | Path) -> Path:
@@ -332,6 +352,11 @@ class Estimate:
 
 def _brackets(interval: tuple[float, float] | None) -> str:
     return "unknown" if interval is None else f"[{interval[0]:.6g}, {interval[1]:.6g}]"
+
+
+def _listed(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(str(number) for number in numbers[:10])
+    return shown if len(numbers) <= 10 else f"{shown}, ..."
 
 
 def diagnose(data: Episodes, final_values: Array, error: MeanError | None) -> Diagnostics:

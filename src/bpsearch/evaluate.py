@@ -1,6 +1,7 @@
 """evaluate(): the one call."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,7 @@ def evaluate(
     target_halfwidth: float | None = None,
     time_limit: float | None = None,
     defensive: float = 0.0,
+    store: str | Path | None = None,
     on_batch: Callable[[Study, Info], None] | None = None,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
@@ -87,6 +89,8 @@ def evaluate(
         time_limit: start no batch after this many seconds.
         defensive: the share of episodes that the policy itself runs while its behavior is searched: no importance
             weight then exceeds 1/defensive.
+        store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
+            the same number of episodes, and gives the same result.
         on_batch: called after each batch, to show progress.
 
     An interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
@@ -97,8 +101,7 @@ def evaluate(
     check_integer("batch_size", batch_size)
     names = {"policy": _named(policy), "env": _named(env)}
     if isinstance(env, str) and env in FACTORIES:
-        env, env_kwargs = _own(env, env_kwargs or {}), None
-    compiled = isinstance(env, CompiledEnv)
+        env, env_kwargs = own_env(env, env_kwargs or {}), None
     if isinstance(env, CompiledEnv):
         env = _changed(env, horizon, discount)
         discount = env.discount
@@ -112,41 +115,31 @@ def evaluate(
     known = return_range
     if known is None and measured is None and isinstance(env, CompiledEnv):
         known = env.return_range
-    study = Study(
-        loaded,
-        _search(chosen, env, check_defensive(defensive)),
-        discount=discount,
-        seed=seed,
-        return_range=known,
-        outcome=measured,
-    )
-    run = partial(
-        study.run,
-        episodes=episodes,
-        batch_size=batch_size,
-        on_batch=on_batch,
-        target_halfwidth=target_halfwidth,
-        time_limit=time_limit,
-    )
-    options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    if isinstance(env, CompiledEnv) and loaded.traceable:
-        for name, value in given.items():
-            raise InvalidArgumentError(f"{name} has no meaning for a compiled environment, got {value!r}")
-        estimate = run(env)
-    else:
-        source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
-        cut = None if compiled else horizon
-        with GymnasiumSampler(source, horizon=cut, **given) as sampler:
-            check_spaces(sampler, loaded)
-            estimate = run(sampler)
+    search = search_for(chosen, env, check_defensive(defensive))
+    with Study(
+        loaded, search, discount=discount, seed=seed, return_range=known, outcome=measured, store=store
+    ) as study:
+        cut = env.horizon if isinstance(env, CompiledEnv) else horizon
+        if store is not None:
+            arguments = None if env_kwargs is None else json.dumps(env_kwargs, sort_keys=True, default=repr)
+            study.fix({"source": names["policy"], "env": names["env"], "horizon": cut, "env_kwargs": arguments})
+        run = partial(
+            study.run,
+            total=episodes,
+            batch_size=batch_size,
+            on_batch=on_batch,
+            target_halfwidth=target_halfwidth,
+            time_limit=time_limit,
+        )
+        options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
+        estimate = _run(run, env, loaded, horizon, {k: v for k, v in options.items() if v is not None})
     settings: dict[str, Any] = {
         **names,
         "env_kwargs": env_kwargs,
         "episodes": episodes,
         "method": chosen,
         "batch_size": batch_size,
-        "horizon": env.horizon if isinstance(env, CompiledEnv) else horizon,
+        "horizon": cut,
         "discount": discount,
         "seed": seed,
     }
@@ -162,7 +155,27 @@ def evaluate(
     return dataclasses.replace(estimate, settings=settings, no_help="" if method else no_help)
 
 
-def _own(env_id: str, settings: dict[str, Any]) -> CompiledEnv:
+def _run(
+    run: Callable[..., Estimate],
+    env: GymnasiumSource | CompiledEnv,
+    policy: Policy,
+    horizon: int | None,
+    options: dict[str, Any],
+) -> Estimate:
+    """Run a study where it belongs: compiled if environment and policy can be, else through Gymnasium."""
+    if isinstance(env, CompiledEnv) and policy.traceable:
+        for name, value in options.items():
+            raise InvalidArgumentError(f"{name} has no meaning for a compiled environment, got {value!r}")
+        return run(env)
+    compiled = isinstance(env, CompiledEnv)
+    source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
+    with GymnasiumSampler(source, horizon=None if compiled else horizon, **options) as sampler:
+        check_spaces(sampler, policy)
+        return run(sampler)
+
+
+def own_env(env_id: str, settings: dict[str, Any]) -> CompiledEnv:
+    """The compiled environment of one of bpsearch's own ids."""
     try:
         return FACTORIES[env_id](**settings)
     except TypeError as error:
@@ -201,7 +214,10 @@ def _outcome(
     return None if failure is None else Outcome.failure(failure, discount)
 
 
-def _search(method: str, env: GymnasiumSource | CompiledEnv, defensive: float) -> Search:
+def search_for(method: str, env: GymnasiumSource | CompiledEnv | None, defensive: float = 0.0) -> Search:
+    """The search of a method; see `evaluate`. Methods with a model need the tabular environment."""
+    if method not in METHODS:
+        raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
     if method == "mc":
         return OnPolicy()
     if method in ("bpg", "pdis-bpg"):

@@ -52,6 +52,9 @@ def evaluate(
     failure: Annotated[
         str | None, typer.Option(help="Estimate a probability instead: 'return < -100', 'length >= 500', ...")
     ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
@@ -83,6 +86,7 @@ def evaluate(
                 target_halfwidth=target_halfwidth,
                 time_limit=time_limit,
                 defensive=defensive,
+                store=store,
                 on_batch=on_batch,
             )
     except KeyboardInterrupt:
@@ -94,8 +98,12 @@ def evaluate(
     if as_json:
         print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
     else:
-        _print(result, out)
+        print_estimate(result)
+        if out is not None:
+            typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")
     if result.ended == "interrupted":
+        if store is not None:
+            typer.echo(f"bpsearch: {store} has all whole batches, the same command goes on", err=True)
         sys.exit(130)
 
 
@@ -131,7 +139,8 @@ def _line(estimate: "Estimate") -> str:
     return f"{estimate.value:.5g}{half}{ratio}"
 
 
-def _print(result: "Estimate", out: Path | None) -> None:
+def print_estimate(result: "Estimate") -> None:
+    """The answer and what belongs to it, for the terminal."""
     typer.echo(result.sentence)
     typer.echo(f"method: {result.method}; ended by: {result.ended}")
     typer.echo(f"interval: {result.interval_kind}")
@@ -143,5 +152,3 @@ def _print(result: "Estimate", out: Path | None) -> None:
     typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")
     for warning in result.warnings:
         typer.echo(f"{warning[0].upper()}{warning[1:]}.")
-    if out is not None:
-        typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")

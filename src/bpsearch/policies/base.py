@@ -103,6 +103,11 @@ class Policy(ABC):
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""
         return False
 
+    @property
+    def constants(self) -> dict[str, Array]:
+        """What the policy computes with besides its leaves, by name: a stored study tells policies apart by it."""
+        return {}
+
     def check_searchable(self) -> None:
         """Refuse a search for a better behavior if there can be none."""
         if self.deterministic:

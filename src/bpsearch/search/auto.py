@@ -15,7 +15,7 @@ from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.search.cross_fitting import FOLDS, CrossFit, cross_fit
-from bpsearch.search.on_policy import OnPolicy
+from bpsearch.search.on_policy import OnPolicy, OnPolicyState
 from bpsearch.trajectories import Array, Trajectories
 
 SMALLEST = 4 * FOLDS  # episodes; fewer teach nothing
@@ -36,8 +36,18 @@ class Auto(OnPolicy):
 
     @property
     def revalues(self) -> bool:
-        """A new batch changes the values of the earlier ones, without bias."""
+        """A new batch changes the values of the earlier ones."""
         return True
+
+    @property
+    def unbiased(self) -> bool:
+        """Although all batches are valued anew: no episode has a say in its own value."""
+        return True
+
+    def revalue(self, state: OnPolicyState, batches: Sequence[Trajectories]) -> tuple[list[Array], float | None]:
+        """The values of all batches, each episode's with what all others teach."""
+        fit = self.revalued(state.valuation.evaluation, float(state.valuation.discount), batches)
+        return np.split(fit.values, np.cumsum([len(batch) for batch in batches])[:-1]), fit.explained
 
     @in_64_bit
     def revalued(self, policy: Policy, discount: float, batches: Sequence[Trajectories]) -> CrossFit:

@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -93,6 +94,20 @@ class Search(ABC):
     @abstractmethod
     def update(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
         """`step` as a pure JAX function, without checks."""
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the estimate that follows from the values is unbiased."""
+        return self.estimator.unbiased and not self.valuation.revalues
+
+    @property
+    def revalues(self) -> bool:
+        """Whether a new batch changes the values of the earlier ones."""
+        return self.valuation.revalues
+
+    def revalue(self, state: Any, batches: Sequence[Trajectories]) -> tuple[list[Array], float | None]:
+        """The values of all batches as `state` sees them, and the share of the variance that is thought removed."""
+        return [self.valuation.values(state.valuation, batch) for batch in batches], self.explained(state)
 
     def explained(self, state: Any) -> float | None:
         """The share of the variance that the search expects its behaviors to remove; None if it does not know."""
