@@ -27,6 +27,7 @@ LAYERS = [
     "confidence_sequence",
     "promises",
     "report",
+    "history",
     "estimate",
     "oracle",
     "training",

@@ -200,7 +200,7 @@ SEARCHES = [
 ]
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: f"{type(search).__name__}-{search.estimator.name}")
 def test_a_search_is_made_anew_from_its_description(search):
     assert build(json.loads(json.dumps(describe(search)))) == search
 

@@ -75,9 +75,10 @@ def test_episodes_from_outside_must_be_of_the_policys_spaces_and_of_the_behavior
 
     actions, log_probs = good.actions.copy(), good.log_probs.copy()
     actions[2, 0], log_probs[3, 0] = 4, log_probs[3, 0] - 0.1
+    wide = good.observations[..., None]
     for trajectories, message in (
         (changed(actions=actions), r"the action of episode 2, step 0 must be one of Discrete\(4\), got .*4"),
-        (changed(observations=good.observations[..., None]), r"each observation must have the shape \(\)"),
+        (changed(observations=wide, final_observations=wide[:, 0]), r"each observation must have the shape \(\)"),
         (changed(observations=good.observations + 0.5), "the observation of episode 0, step 0 must be one of"),
         (changed(log_probs=log_probs), "the log-probability of episode 3, step 0 is"),
     ):

@@ -11,6 +11,7 @@ import numpy as np
 from bpsearch import promises
 from bpsearch.checks import check_real
 from bpsearch.confidence_sequence import anytime_bounds, upper_bound_of_event
+from bpsearch.history import History
 from bpsearch.intervals import MeanError, binomial_upper_bound, clopper_pearson
 from bpsearch.trajectories import Array
 
@@ -39,25 +40,6 @@ class Diagnostics:
     monte_carlo_variance: float | None
     variance: float | None
     final_variance: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """The study batch by batch.
-
-    Attributes:
-        episodes: how many there were after each batch.
-        values: the estimate after each batch.
-        std_errors: its standard error; NaN where unknown.
-        batch_variances: the variance of the values within each batch.
-        divergences: the estimated divergence KL(behavior ‖ policy) of each batch's whole episodes.
-    """
-
-    episodes: Array
-    values: Array
-    std_errors: Array
-    batch_variances: Array
-    divergences: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,8 @@ import numpy as np
 from bpsearch.checks import check_discount, check_integer, check_range, check_real
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
-from bpsearch.estimate import Episodes, Estimate, History, diagnose
+from bpsearch.estimate import Episodes, Estimate, diagnose
+from bpsearch.history import History
 from bpsearch.intervals import martingale_error
 from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
@@ -20,12 +21,12 @@ from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.search.base import Info, Search
 from bpsearch.store import Store, opened
 from bpsearch.store.acceptance import check_fit, check_log_probs
-from bpsearch.store.ledger import Batch, Entry, Ledger, Status
+from bpsearch.store.ledger import Entry, Ledger, Status
 from bpsearch.store.policies import policy_setting, stored_policy
 from bpsearch.store.progress import Progress
 from bpsearch.store.replay import replay
 from bpsearch.store.settings import build, describe
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.trajectories import Trajectories
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +119,7 @@ class Study:
         policy: Policy | None = None,
         search: Search | None = None,
         outcome: Outcome | None = None,
+        return_range: tuple[float, float] | None = None,
         read_only: bool = False,
     ) -> "Study":
         """The study in a store, with the settings that it has there.
@@ -127,6 +129,7 @@ class Study:
             policy: the evaluation policy, needed if it is neither a table nor a network of bpsearch.
             search: the search, needed if it, or its estimator, is not one of bpsearch.
             outcome: what is estimated, needed if it is a function.
+            return_range: as for a new study; it is not stored.
             read_only: whether to look only, beside a process that may be writing.
         """
         if not isinstance(store, Store) and not Path(store).exists():
@@ -142,7 +145,7 @@ class Study:
                 search or build(settings["search"]),
                 discount=settings["discount"],
                 seed=settings["seed"],
-                return_range=settings["return_range"],
+                return_range=return_range,
                 outcome=outcome or _stored_outcome(settings),
                 store=found,
             )
@@ -317,6 +320,10 @@ class Study:
         return self.estimate()
 
     @property
+    def _is_event(self) -> bool:
+        return self.outcome is not None and self.outcome.event
+
+    @property
     def _own_discount(self) -> float:
         return 1.0 if self.outcome is not None else self.discount
 
@@ -356,12 +363,12 @@ class Study:
             unbiased=self.search.unbiased,
             error=error,
             diagnostics=diagnose(episodes, batches[-1], error),
-            history=_history(batches, told),
+            history=History.of(batches, [batch.log_weights for batch in told]),
             data=episodes,
             explained=explained,
             return_range=self.return_range,
             weight_bound=self.search.weight_bound,
-            event=self.outcome.name if self.outcome is not None and self.outcome.event else "",
+            event=self.outcome.name if self.outcome is not None and self._is_event else "",
             ended=self._ended,
             waiting=tuple(sorted(progress.asked_states)),
             abandoned=tuple(entry.number for entry in progress.entries if entry.status is Status.ABANDONED),
@@ -381,7 +388,6 @@ class Study:
             "search": describe(self.search, "search"),
             "discount": self.discount,
             "seed": self.seed,
-            "return_range": None if self.outcome is not None and self.outcome.event else self.return_range,
             "outcome": None if self.outcome is None else self.outcome.name,
         }
 
@@ -393,23 +399,3 @@ class Study:
 def _stored_outcome(settings: dict[str, Any]) -> Outcome | None:
     name = settings["outcome"]
     return None if name is None else Outcome.failure(name, settings["discount"])
-
-
-def _history(batches: list[Array], told: list[Batch]) -> History:
-    """The estimate after each batch, from running sums: the cost does not grow with the square of the batches."""
-    sizes = np.array([len(values) for values in batches])
-    variances = np.array([np.var(values, ddof=1) if len(values) > 1 else np.nan for values in batches])
-    episodes = np.cumsum(sizes)
-    return History(
-        episodes=episodes,
-        values=np.cumsum([values.sum() for values in batches]) / episodes,
-        std_errors=np.sqrt(np.cumsum(sizes * variances)) / episodes,
-        batch_variances=variances,
-        divergences=np.array([_divergence(batch.log_weights) for batch in told]),
-    )
-
-
-def _divergence(log_weights: Array) -> float:
-    """KL(π_b ‖ π_e) = E_b[w − 1 − log w]: each term is non-negative, so it is quieter than the mean of −log w."""
-    with np.errstate(over="ignore"):
-        return float(np.mean(np.expm1(log_weights) - log_weights))
