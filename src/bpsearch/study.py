@@ -397,5 +397,4 @@ class Study:
 
 
 def _stored_outcome(settings: dict[str, Any]) -> Outcome | None:
-    name = settings["outcome"]
-    return None if name is None else Outcome.failure(name, settings["discount"])
+    return None if settings["outcome"] is None else Outcome.failure(settings["outcome"], settings["discount"])
