@@ -19,7 +19,7 @@ from bpsearch.policies import (
     shipped_policy,
 )
 from bpsearch.sampling import GymnasiumSampler, sample
-from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
+from bpsearch.search import BPG, AdaptiveBPG, Auto, OnPolicy, Search, StepSize
 from bpsearch.store import SQLiteStore
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
@@ -32,6 +32,7 @@ _register()
 __all__ = [
     "BPG",
     "AdaptiveBPG",
+    "Auto",
     "CategoricalMLP",
     "Estimate",
     "Estimator",

@@ -21,7 +21,7 @@ from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
 from bpsearch.policies.sources import PolicySource, policy_of
 from bpsearch.sampling import GymnasiumSampler, check_spaces
-from bpsearch.search import AdaptiveBPG, Info, OnPolicy, Search
+from bpsearch.search import AdaptiveBPG, Auto, Info, OnPolicy, Search
 from bpsearch.search.base import check_defensive
 from bpsearch.study import Study
 from bpsearch.trajectories import Array, Trajectories
@@ -29,8 +29,8 @@ from bpsearch.trajectories import Array, Trajectories
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecNormalize
 
-METHODS = ("mc", "bpg", "pdis-bpg", "as", "dr-bpg")
-ON_POLICY = ("mc", "as")
+METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")
+ON_POLICY = ("auto", "mc", "as")
 
 
 def evaluate(
@@ -65,10 +65,11 @@ def evaluate(
         env: a Gymnasium id, a factory, an environment or a vector environment; a `TabularMDP` or another compiled
             environment. The ids of bpsearch's own environments give the compiled ones.
         episodes: how many episodes may be run, those that serve the search included.
-        method: "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
+        method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
+            "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
-            from earlier batches only. All are unbiased. By default "bpg", or, for a policy without action noise or
-            without known probabilities, "mc"; the estimate then says why.
+            from earlier batches only. All are unbiased. By default "auto"; "bpg" for failures and with `defensive`;
+            "mc" for a policy without action noise or without known probabilities, and the estimate then says why.
         batch_size: episodes between two steps of the search.
         horizon: steps after which episodes end; the environment's own if None.
         discount: γ; if None a compiled environment's own, 1 for Gymnasium.
@@ -108,7 +109,9 @@ def evaluate(
     discount = check_discount(1.0 if discount is None else discount)
     loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
     no_help = _no_help(loaded)
-    chosen = method or ("mc" if no_help else "bpg")
+    # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
+    searches = failure is not None or defensive > 0.0
+    chosen = method or ("mc" if no_help else "bpg" if searches else "auto")
     if defensive and method in ON_POLICY:
         raise InvalidArgumentError(f"defensive has no meaning for method {method!r}, whose weights are all 1")
     measured = _outcome(failure, outcome, discount)
@@ -220,6 +223,8 @@ def search_for(method: str, env: GymnasiumSource | CompiledEnv | None, defensive
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
     if method == "mc":
         return OnPolicy()
+    if method == "auto":
+        return Auto()
     if method in ("bpg", "pdis-bpg"):
         return AdaptiveBPG(importance_sampling if method == "bpg" else per_decision, defensive=defensive)
     if not isinstance(env, TabularMDP):

@@ -359,7 +359,7 @@ class Study:
         return Estimate(
             value=float(episodes.values.mean()),
             episodes=len(episodes.values),
-            method=f"{type(self.search).__name__}, {self.search.estimator.name}",
+            method=self.search.label,
             unbiased=self.search.unbiased,
             error=error,
             diagnostics=diagnose(episodes, batches[-1], error),

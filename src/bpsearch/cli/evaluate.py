@@ -27,7 +27,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="mc, bpg (the default), pdis-bpg; on tabular environments as, dr-bpg.")
+        str | None, typer.Option(help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
     horizon: Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")] = None,
@@ -127,8 +127,10 @@ def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study
     with Progress(*columns, console=Console(), transient=True) as progress:
         task = progress.add_task("episodes", total=episodes)
 
-        def show(study: "Study", _: Any) -> None:
-            progress.update(task, completed=study.episodes, description=_line(study.estimate()))
+        def show(study: "Study", info: Any) -> None:
+            # Where all episodes are valued anew an estimate after every batch would cost too much.
+            text = f"last batch {info.values.mean():.5g}" if study.search.revalues else _line(study.estimate())
+            progress.update(task, completed=study.episodes, description=text)
 
         yield show
 

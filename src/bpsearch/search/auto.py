@@ -14,7 +14,7 @@ from bpsearch.models.advantages import FoldedAdvantages
 from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
-from bpsearch.search.cross_fitting import FOLDS, CrossFit, cross_fit
+from bpsearch.search.cross_fitting import FOLDS, CrossFit, check_size, cross_fit
 from bpsearch.search.on_policy import OnPolicy, OnPolicyState
 from bpsearch.trajectories import Array, Trajectories
 
@@ -33,6 +33,17 @@ class Auto(OnPolicy):
     """
 
     estimator: Estimator = monte_carlo
+
+    @property
+    def label(self) -> str:
+        """What results call it."""
+        return "Auto, cross-fitted control variates"
+
+    def init(self, policy: Policy, discount: float = 1.0) -> OnPolicyState:
+        """Before the first batch."""
+        policy.check_searchable()
+        check_size(policy)
+        return super().init(policy, discount)
 
     @property
     def revalues(self) -> bool:

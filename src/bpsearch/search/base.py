@@ -96,6 +96,11 @@ class Search(ABC):
         """`step` as a pure JAX function, without checks."""
 
     @property
+    def label(self) -> str:
+        """What results call the search with its estimator."""
+        return f"{type(self).__name__}, {self.estimator.name}"
+
+    @property
     def unbiased(self) -> bool:
         """Whether the estimate that follows from the values is unbiased."""
         return self.estimator.unbiased and not self.valuation.revalues

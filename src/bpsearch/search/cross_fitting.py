@@ -15,13 +15,27 @@ from itertools import combinations
 import numpy as np
 import scipy.linalg
 
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array
 
+MAX_PARAMETERS = 2000
 FOLDS = 5
 STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # of the ridge, relative to what the episodes themselves tell
 CAUTION = 0.5  # standard errors that are taken off what a candidate seems to explain
 
 Control = Callable[[Array], Array]
+
+
+def check_size(policy: Policy) -> int:
+    """The number of parameters of a policy for which a system of that size is to be solved."""
+    size = len(policy.flat)
+    if size > MAX_PARAMETERS:
+        raise InvalidArgumentError(
+            f"at most {MAX_PARAMETERS} parameters can be learned at once, got {size}; adapt the last layer only "
+            f"(adapt=...), or use BPG with a step size of your own"
+        )
+    return size
 
 
 @dataclass(frozen=True, eq=False)
