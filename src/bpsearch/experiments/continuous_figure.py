@@ -125,7 +125,7 @@ def _draw_errors(axes: Any, panel: Panel) -> None:
     axes.axhline(squared_error, color="black", linestyle=":", linewidth=1.0, label="truth's squared standard error")
     axes.set(title=f"{panel.title}: mean squared error", xlabel="episodes", ylabel="mean squared error")
     axes.set(xscale="log", yscale="log")
-    axes.legend(fontsize=7, loc="lower left")
+    axes.legend(fontsize=7, loc="upper right")
 
 
 def _draw_variances(axes: Any, panel: Panel) -> None:
