@@ -1,25 +1,53 @@
 """The docs pages say what their runs have found."""
 
+import csv
 import json
 import re
 from pathlib import Path
 
+from bpsearch.experiments.reproduce import EXPERIMENTS
 from bpsearch.promises import MEASURED
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "paper.md").read_text()
 
 
+def table(name: str) -> list[dict[str, str]]:
+    with (DOCS / "paper" / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def rows_that_start(start: str) -> list[str]:
+    return [row for row in PAGE.splitlines() if row.startswith(start)]
+
+
 def test_the_page_has_every_claim_of_its_run_with_its_verdict():
     experiments = json.loads((DOCS / "paper" / "claims.json").read_text())["experiments"]
-    assert set(experiments) == {"gridworld", "control-variates", "rare-event"}
+    assert set(experiments) == set(EXPERIMENTS) - {"continuous-extras"}
     for found in experiments.values():
         for claim in found:
             start = f"| {claim['text']} | {claim['measured']} |".replace("|return|", r"\|return\|")
-            rows = [row for row in PAGE.splitlines() if row.startswith(start)]
+            rows = rows_that_start(start)
             assert len(rows) == 1, claim["name"]
             assert f"**{claim['verdict']}**" in rows[0]
             assert f"| {claim['ours']:.3g} |" in rows[0]
+
+
+def test_the_page_has_the_truth_of_both_continuous_tasks():
+    truths = table("continuous-truth.csv")
+    assert {truth["domain"] for truth in truths} == {"cartpole-swingup", "acrobot"}
+    columns = ("value", "std-error", "variance", "start-state-variance", "action-noise-variance", "action-noise-share")
+    for truth in truths:
+        numbers = (f"{float(truth[column]):.4g}" for column in columns)
+        assert rows_that_start(" | ".join((f"| {truth['domain']}", *numbers)) + " |")
+
+
+def test_the_page_names_the_step_sizes_that_the_sweeps_chose():
+    chosen = [row for row in table("continuous-steps.csv") if row["chosen"] == "True"]
+    assert len(chosen) == 2
+    for row in chosen:
+        assert row["diverged"] == "0"
+        assert f"{float(row['step']):.0e}".replace("e-0", "e-") + " for" in PAGE
 
 
 def test_links_and_figures_exist():
@@ -27,6 +55,7 @@ def test_links_and_figures_exist():
     assert targets
     for target in targets:
         assert (DOCS / target).exists(), target
+    assert {path.name for path in (DOCS / "paper").iterdir()} == {Path(target).name for target in targets}
 
 
 def test_the_page_about_intervals_shows_what_its_benchmark_has_measured():

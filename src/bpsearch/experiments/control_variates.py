@@ -204,7 +204,8 @@ class ControlVariates(Experiment):
                     squared = errors[name][:, points]
                     episodes = BATCH * (points + 1)
                     mse_curve(panel, episodes, squared, label=label, color=COLORS[color], style=style, with_band=False)
-                panel.axvline(BATCH * FIXED_BATCHES, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
+                start = BATCH * FIXED_BATCHES
+                panel.axvline(start, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="model fixed")
                 panel.set(xlabel="episodes", ylabel="mean squared error")
                 panel.legend(fontsize=8)
             axes[0, 0].set_title("As in the paper: fixed and updated models")
