@@ -1,23 +1,53 @@
-"""The docs page says what its run has found."""
+"""The docs pages say what their runs have found."""
 
+import csv
 import json
 import re
 from pathlib import Path
+
+from bpsearch.experiments.reproduce import EXPERIMENTS
+from bpsearch.promises import MEASURED
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "paper.md").read_text()
 
 
+def table(name: str) -> list[dict[str, str]]:
+    with (DOCS / "paper" / name).open() as file:
+        return list(csv.DictReader(file))
+
+
+def rows_that_start(start: str) -> list[str]:
+    return [row for row in PAGE.splitlines() if row.startswith(start)]
+
+
 def test_the_page_has_every_claim_of_its_run_with_its_verdict():
     experiments = json.loads((DOCS / "paper" / "claims.json").read_text())["experiments"]
-    assert set(experiments) == {"gridworld", "control-variates", "rare-event"}
+    assert set(experiments) == set(EXPERIMENTS) - {"continuous-extras"}
     for found in experiments.values():
         for claim in found:
             start = f"| {claim['text']} | {claim['measured']} |".replace("|return|", r"\|return\|")
-            rows = [row for row in PAGE.splitlines() if row.startswith(start)]
+            rows = rows_that_start(start)
             assert len(rows) == 1, claim["name"]
             assert f"**{claim['verdict']}**" in rows[0]
             assert f"| {claim['ours']:.3g} |" in rows[0]
+
+
+def test_the_page_has_the_truth_of_both_continuous_tasks():
+    truths = table("continuous-truth.csv")
+    assert {truth["domain"] for truth in truths} == {"cartpole-swingup", "acrobot"}
+    columns = ("value", "std-error", "variance", "start-state-variance", "action-noise-variance", "action-noise-share")
+    for truth in truths:
+        numbers = (f"{float(truth[column]):.4g}" for column in columns)
+        assert rows_that_start(" | ".join((f"| {truth['domain']}", *numbers)) + " |")
+
+
+def test_the_page_names_the_step_sizes_that_the_sweeps_chose():
+    chosen = [row for row in table("continuous-steps.csv") if row["chosen"] == "True"]
+    assert len(chosen) == 2
+    for row in chosen:
+        assert row["diverged"] == "0"
+        assert f"{float(row['step']):.0e}".replace("e-0", "e-") + " for" in PAGE
 
 
 def test_links_and_figures_exist():
@@ -25,3 +55,29 @@ def test_links_and_figures_exist():
     assert targets
     for target in targets:
         assert (DOCS / target).exists(), target
+    assert {path.name for path in (DOCS / "paper").iterdir()} == {Path(target).name for target in targets}
+
+
+def test_the_page_about_intervals_shows_what_its_benchmark_has_measured():
+    page = (DOCS / "intervals.md").read_text()
+    found = json.loads((DOCS / "intervals" / "coverage.json").read_text())
+    assert found["studies"] >= 2000
+    rows = {tuple(part.strip() for part in row.split("|")[1:-1]) for row in page.splitlines() if row.startswith("|")}
+    for cell in found["cells"]:
+        rates = tuple(f"{100 * cell[name]:.1f}" for name in ("fixed", "stopped", "always"))
+        names = tuple(cell[name] for name in ("weights", "problem", "collected"))
+        width = f"{cell['half_width']:.3g}"
+        assert (*names, f"{cell['largest_weight']:.3g}", cell["interval"], *rates, width) in rows
+        if cell["interval"] == "anytime-valid":
+            assert min(cell["fixed"], cell["stopped"], cell["always"]) >= 0.95
+
+
+def test_what_estimates_say_of_their_intervals_is_what_was_measured():
+    cells = json.loads((DOCS / "intervals" / "coverage.json").read_text())["cells"]
+    fixed = [cell for cell in cells if cell["interval"] == "fixed n"]
+    groups = {
+        "fixed, light": [cell["fixed"] for cell in fixed if cell["weights"] != "heavy"],
+        "fixed, heavy": [cell["fixed"] for cell in fixed if cell["weights"] == "heavy"],
+        "fixed, looking": [cell["stopped"] for cell in fixed],
+    }
+    assert {name: (f"{min(x):.0%}", f"{max(x):.0%}") for name, x in groups.items()} == MEASURED

@@ -19,6 +19,10 @@ from bpsearch.trials import Trials
 from test_cli import bpsearch
 
 
+def means(run, directory, progress=lambda *_: None):
+    return execute([run], directory, progress)[run.name]["means"]
+
+
 def small_run(count, step_size=1e-5):
     trials = Trials(bps.BPG(step_size), iterations=3, batch_size=10, seed=1, group=2)
     return Run("small", trials, bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), count, means_only)
@@ -26,7 +30,7 @@ def small_run(count, step_size=1e-5):
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
     steps = []
-    whole = execute(small_run(5), tmp_path / "whole", lambda *_: None)["means"]
+    whole = means(small_run(5), tmp_path / "whole")
 
     def interrupt(_, cost):
         steps.append(cost)
@@ -34,29 +38,29 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        execute(small_run(5), tmp_path / "broken", interrupt)
+        means(small_run(5), tmp_path / "broken", interrupt)
     written = len(list((tmp_path / "broken").rglob("*.npz")))
     assert 0 < written < 3
     resumed = []
-    again = execute(small_run(5), tmp_path / "broken", lambda _, cost: resumed.append(cost))["means"]
+    again = means(small_run(5), tmp_path / "broken", lambda _, cost: resumed.append(cost))
     np.testing.assert_array_equal(again, whole)
     assert resumed[0] == pytest.approx(small_run(5).cost * 2 * written / 5)
     assert sum(resumed) == pytest.approx(small_run(5).cost)
 
 
 def test_more_trials_extend_a_run_and_other_settings_start_anew(tmp_path):
-    few = execute(small_run(2), tmp_path, lambda *_: None)["means"]
-    more = execute(small_run(4), tmp_path, lambda *_: None)["means"]
+    few = means(small_run(2), tmp_path)
+    more = means(small_run(4), tmp_path)
     np.testing.assert_array_equal(more[:2], few)
-    execute(small_run(2, step_size=2e-5), tmp_path, lambda *_: None)
+    means(small_run(2, step_size=2e-5), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_half_written_file_is_no_trial(tmp_path):
-    whole = execute(small_run(2), tmp_path, lambda *_: None)["means"]
+    whole = means(small_run(2), tmp_path)
     (path,) = tmp_path.rglob("*.npz")
     path.rename(path.with_suffix(".tmp"))
-    np.testing.assert_array_equal(execute(small_run(2), tmp_path, lambda *_: None)["means"], whole)
+    np.testing.assert_array_equal(means(small_run(2), tmp_path), whole)
 
 
 def test_verdicts_follow_from_the_numbers():

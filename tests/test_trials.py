@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 
 import bpsearch as bps
-from bpsearch.trials import Trials
+from bpsearch.trials import Job, Trials, run_jobs
 
 PROGRAM = """
 import sys, jax, numpy as np
@@ -14,7 +15,7 @@ jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import bpsearch as bps
 from bpsearch.trials import Trials
 assert len(jax.devices()) == int(sys.argv[1])
-trials = Trials(bps.BPG(1e-5), iterations=20, batch_size=50, seed=3, group=3)
+trials = Trials(bps.BPG(1e-5), iterations=20, batch_size=50, seed=3, group=1)
 states, means = trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 7)
 np.savez(sys.argv[2], parameters=states.parameters, means=means)
 """
@@ -36,7 +37,7 @@ def test_a_trial_depends_on_its_index_only():
     _, all_means = trials.run(mdp, policy, 7)
     later = dict(
         pair
-        for group, (_, means) in trials.run_in_groups(mdp, policy, [5, 2])
+        for _, group, (_, means) in run_jobs([Job(trials, mdp, policy, [5, 2])])
         for pair in zip(group, means, strict=True)
     )
     np.testing.assert_array_equal(later[5], all_means[5])
@@ -52,3 +53,25 @@ def test_a_trial_is_the_search_step_by_step():
     exact = bps.oracle.value(mdp, policy)
     error = means.std(axis=0, ddof=1) / 10
     assert (np.abs(means.mean(axis=0) - exact) < 4.9 * error).all()
+
+
+def test_jobs_share_the_devices_and_keep_their_groups_apart():
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
+    searches = (bps.OnPolicy(), bps.BPG(1e-5), bps.BPG(1e-4))
+    jobs = [Job(Trials(search, 4, 20, seed=2, group=2), mdp, policy, list(range(5))) for search in searches]
+    found = {}
+    for position, group, (_, means) in run_jobs(jobs):
+        found |= {(position, index): row for index, row in zip(group, means, strict=True)}
+    assert len(found) == 15
+    for position, job in enumerate(jobs):
+        _, means = job.trials.run(mdp, policy, 5)
+        np.testing.assert_array_equal(means, np.stack([found[position, index] for index in range(5)]))
+
+
+def test_an_error_in_a_group_reaches_the_caller():
+    def broken(search, state, info, batch):
+        raise ArithmeticError("no record")
+
+    trials = Trials(bps.OnPolicy(), iterations=2, batch_size=5, record=broken)
+    with pytest.raises(ArithmeticError, match="no record"):
+        trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 20)

@@ -1,8 +1,9 @@
 """Many independent trials of one search as one compiled program, spread over the devices."""
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -34,10 +35,9 @@ def mean_values(search: Search, state: Any, info: Info, batch: Trajectories) -> 
 class Trials:
     """A search repeated from the same start with other random streams, to measure its mean squared error.
 
-    Trials run in groups, one at a time on each device, all groups by the same compiled program. A trial's numbers
-    depend on its own index and the seed only: neither on how many devices there are nor on where an earlier run was
-    interrupted. Runs that differ in numbers only (step size, seed, iterations, environments of the same shape) share
-    their compiled program.
+    Trials run in groups, all by the same compiled program. A trial's numbers depend on its own index and the seed only:
+    neither on how many devices there are nor on where an earlier run was interrupted. Runs that differ in numbers only
+    (step size, seed, iterations, environments of the same shape) share their compiled program.
 
     Attributes:
         search: the search.
@@ -62,41 +62,26 @@ class Trials:
 
     def run(self, env: CompiledEnv, policy: Policy, trials: int) -> tuple[Any, Any]:
         """Run trials 0 to `trials` − 1; return their final states and records, stacked along a first axis."""
-        indices = range(check_integer("trials", trials))
-        parts = [outcome for _, outcome in self.run_in_groups(env, policy, indices)]
-        stacked: tuple[Any, Any] = jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *parts)
+        job = Job(self, env, policy, list(range(check_integer("trials", trials))))
+        parts = {group[0]: outcome for _, group, outcome in run_jobs([job])}
+        ordered = [parts[first] for first in sorted(parts)]
+        stacked: tuple[Any, Any] = jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves), *ordered)
         return stacked
 
-    def run_in_groups(
-        self, env: CompiledEnv, policy: Policy, indices: range | list[int]
-    ) -> Iterator[tuple[list[int], tuple[Any, Any]]]:
-        """Run the trials of these indices; yield each finished group's indices with its states and records."""
-        check_spaces(env, policy)
-        state = self.search.init(policy, env.discount)
-        devices = jax.devices()
-        running: deque[tuple[list[int], Future[tuple[Any, Any]]]] = deque()
-        # A thread per device: programs are compiled for the devices side by side too.
-        with ThreadPoolExecutor(len(devices)) as threads:
-            try:
-                for number, start in enumerate(range(0, len(indices), self.group)):
-                    if len(running) == len(devices):
-                        group, finished = running.popleft()
-                        yield group, finished.result()
-                    group = list(indices[start : start + self.group])
-                    device = devices[number % len(devices)]
-                    running.append((group, threads.submit(self._run_group, device, env, state, group)))
-                while running:
-                    group, finished = running.popleft()
-                    yield group, finished.result()
-            finally:
-                threads.shutdown(cancel_futures=True)
+    @property
+    def program(self) -> "Program":
+        """What is compiled."""
+        block = max(size for size in range(1, LONGEST_BLOCK + 1) if self.iterations % size == 0)
+        return Program(self.search.program, self.batch_size, block, self.record)
 
     @in_64_bit
-    def _run_group(self, device: Any, env: CompiledEnv, state: Any, group: list[int]) -> tuple[Any, Any]:
-        """Run a group on one device; its last trial is repeated to give all groups one shape, and dropped again."""
+    def run_group(self, device: Any, env: CompiledEnv, policy: Policy, group: list[int]) -> tuple[Any, Any]:
+        """Run the trials of these indices, at most `group`, on one device; return their final states and records.
+
+        The last trial is repeated to give all groups one shape, and dropped again.
+        """
         padded = np.asarray(group + group[-1:] * (self.group - len(group)))
-        block = max(size for size in range(1, LONGEST_BLOCK + 1) if self.iterations % size == 0)
-        program = _Program(self.search.program, self.batch_size, block, self.record)
+        program, state = self.program, self.search.init(policy, env.discount)
 
         def spread(path: Any, leaf: Any) -> Any:
             return leaf if _is_shared(path) else np.broadcast_to(leaf, (self.group, *np.shape(leaf)))
@@ -104,7 +89,7 @@ class Trials:
         state = jax.tree_util.tree_map_with_path(spread, state)
         env, state, key, indices = jax.device_put((env, state, batch_key(self.seed), padded), device)
         records = []
-        for start in range(0, self.iterations, block):
+        for start in range(0, self.iterations, program.block):
             state, record = _run_block(program, env, state, key, indices, start)
             records.append(record)
         joined = jax.tree_util.tree_map(lambda *leaves: np.concatenate(leaves, axis=1), *records)
@@ -119,7 +104,7 @@ class Trials:
 
 
 @dataclass(frozen=True)
-class _Program:
+class Program:
     """What is compiled: everything that is not a number in the arguments."""
 
     search: Search
@@ -142,7 +127,7 @@ class _Program:
 
 @partial(jax.jit, static_argnums=0)
 def _run_block(
-    program: _Program, env: CompiledEnv, state: Any, key: Array, indices: Array, start: Array
+    program: Program, env: CompiledEnv, state: Any, key: Array, indices: Array, start: Array
 ) -> tuple[Any, Any]:
     """One block of one group on one device.
 
@@ -162,3 +147,105 @@ def _is_shared(path: Any) -> bool:
     trial would have to compute both outcomes.
     """
     return bool(path[-1] == jax.tree_util.GetAttrKey("batches"))
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Trials that are to be run: those of `indices`, in groups."""
+
+    trials: Trials
+    env: CompiledEnv
+    policy: Policy
+    indices: list[int]
+
+    @property
+    def groups(self) -> list[list[int]]:
+        """The indices by group."""
+        size = self.trials.group
+        return [self.indices[start : start + size] for start in range(0, len(self.indices), size)]
+
+    @property
+    def compiled(self) -> Any:
+        """Jobs of equal `compiled` share their compiled program."""
+        leaves, structure = jax.tree_util.tree_flatten((self.env, self.policy))
+        return self.trials.program, self.trials.group, structure, tuple(np.shape(leaf) for leaf in leaves)
+
+
+def run_jobs(jobs: Sequence[Job]) -> Iterator[tuple[int, list[int], tuple[Any, Any]]]:
+    """Run all jobs on all devices; yield the job's position, a finished group, and its states and records."""
+    for job in jobs:
+        check_spaces(job.env, job.policy)
+    work = _Work(jobs)
+    devices = jax.devices()
+    with ThreadPoolExecutor(len(devices)) as threads:
+        for device in devices:
+            threads.submit(work.serve, device)
+        try:
+            for _ in range(sum(len(job.groups) for job in jobs)):
+                outcome = work.done.get()
+                if isinstance(outcome, BaseException):
+                    raise outcome
+                yield outcome
+        finally:
+            work.cancel()
+
+
+class _Work:
+    """The groups that wait, and how devices choose among them.
+
+    A program is compiled for each device that runs it, which takes seconds: a device stays with the job it is at, then
+    prefers jobs whose program it has, then those that no device has begun, and only then helps with another's job, if
+    enough of it is left to be worth compiling.
+    """
+
+    WORTH_COMPILING = 3  # groups
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self.jobs = jobs
+        self.done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._waiting = [job.groups for job in jobs]
+        self._programs = [job.compiled for job in jobs]
+        self._begun: set[Any] = set()
+        self._lock = threading.Lock()
+
+    def serve(self, device: Any) -> None:
+        """Run groups on `device` until none is left for it."""
+        known: set[Any] = set()
+        last: int | None = None
+        try:
+            while (taken := self._take(last, known)) is not None:
+                last, group = taken
+                known.add(self._programs[last])
+                job = self.jobs[last]
+                self.done.put((last, group, job.trials.run_group(device, job.env, job.policy, group)))
+        except BaseException as error:  # it belongs to whoever waits for the groups
+            self.done.put(error)
+
+    def cancel(self) -> None:
+        """Begin no further group."""
+        with self._lock:
+            self._waiting = [[] for _ in self._waiting]
+
+    def _take(self, last: int | None, known: set[Any]) -> tuple[int, list[int]] | None:
+        """The next group of a device whose last job was `last` and that has compiled the programs `known`."""
+
+        def preference(position: int) -> tuple[bool, bool, bool, int]:
+            program = self._programs[position]
+            return position != last, program not in known, program in self._begun, position
+
+        with self._lock:
+            possible = [
+                position
+                for position, groups in enumerate(self._waiting)
+                if groups
+                and (
+                    self._programs[position] in known
+                    or self._programs[position] not in self._begun
+                    or len(groups) >= self.WORTH_COMPILING
+                )
+            ]
+            if not possible:
+                return None
+            chosen = min(possible, key=preference)
+            self._begun.add(self._programs[chosen])
+            return chosen, self._waiting[chosen].pop(0)

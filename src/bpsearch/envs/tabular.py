@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpsearch import random
 from bpsearch.checks import check_discount, check_integer
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError
@@ -92,12 +92,23 @@ class TabularMDP(CompiledEnv):
         """Actions 0 to A − 1."""
         return gymnasium.spaces.Discrete(self.actions)
 
+    @property
+    def return_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest return of any possible episode; None if all are the same."""
+        possible = self.transitions > 0.0
+        lowest = highest = np.zeros(self.states)
+        for _ in range(self.horizon):
+            ahead = self.discount * np.where(self.terminal, 0.0, [lowest, highest])
+            lowest = np.where(possible, self.rewards + ahead[0], np.inf).min(axis=(1, 2))
+            highest = np.where(possible, self.rewards + ahead[1], -np.inf).max(axis=(1, 2))
+        starts = self.initial > 0.0
+        low, high = float(lowest[starts].min()), float(highest[starts].max())
+        return (low, high) if low < high else None
+
     def reset(self, key: Array) -> Array:
         """Draw S_0."""
         boundaries = jnp.cumsum(jnp.asarray(self.initial))[:-1] / jnp.sum(self.initial)
-        return jnp.searchsorted(boundaries, jax.random.uniform(key, dtype=boundaries.dtype), side="right").astype(
-            jnp.int32
-        )
+        return jnp.searchsorted(boundaries, random.uniform(key, dtype=boundaries.dtype), side="right").astype(jnp.int32)
 
     def observe(self, state: Array) -> Array:
         """The state itself."""
@@ -110,7 +121,7 @@ class TabularMDP(CompiledEnv):
         if boundaries.shape[1] == 0:  # deterministic: no random number is drawn
             outcome = index
         else:
-            uniform = jax.random.uniform(key, dtype=boundaries.dtype)
+            uniform = random.uniform(key, dtype=boundaries.dtype)
             drawn = jnp.sum(uniform >= boundaries[index], dtype=jnp.int32)
             outcome = index * (boundaries.shape[1] + 1) + drawn
         successor = jnp.asarray(self._successors)[outcome]

@@ -102,10 +102,12 @@ def mse_table(panels: dict[str, Panel]) -> Table:
 
 def draw(panels: list[Panel], out: Path, name: str) -> list[Path]:
     """Above the mean squared errors, below the variance per batch relative to Monte Carlo's; a column per domain."""
+    # Both domains on one scale, from just below the lowest variance that any behavior could reach.
+    lowest = max(min(1.0 - panel.split.share for panel in panels) - 0.05, 0.0)
     with figure(2, len(panels), width=4.6 * len(panels), height=6.8) as (drawing, axes):
         for column, panel in enumerate(panels):
             _draw_errors(axes[0, column], panel)
-            _draw_variances(axes[1, column], panel)
+            _draw_variances(axes[1, column], panel, lowest)
         return save(drawing, out, name)
 
 
@@ -125,10 +127,10 @@ def _draw_errors(axes: Any, panel: Panel) -> None:
     axes.axhline(squared_error, color="black", linestyle=":", linewidth=1.0, label="truth's squared standard error")
     axes.set(title=f"{panel.title}: mean squared error", xlabel="episodes", ylabel="mean squared error")
     axes.set(xscale="log", yscale="log")
-    axes.legend(fontsize=7, loc="lower left")
+    axes.legend(fontsize=7, loc="upper right")
 
 
-def _draw_variances(axes: Any, panel: Panel) -> None:
+def _draw_variances(axes: Any, panel: Panel, lowest: float) -> None:
     for method, curve in panel.curves.items():
         bins = np.array_split(np.arange(curve.iterations), min(BINS, curve.iterations))
         ratios = curve.variances / panel.reference.variance
@@ -140,8 +142,8 @@ def _draw_variances(axes: Any, panel: Panel) -> None:
         1.0 - panel.split.share, color="black", linestyle="--", linewidth=1.0, label="without any action noise"
     )
     axes.set(title="Variance of one episode's value", xlabel="iteration", ylabel="relative to Monte Carlo's")
-    axes.set_ylim(0.0, 1.25)
-    axes.legend(fontsize=7, loc="lower left")
+    axes.set_ylim(lowest, 1.15)
+    axes.legend(fontsize=7, loc="upper right")
 
 
 def _mean(values: Array) -> Array:

@@ -29,7 +29,7 @@ from bpsearch.search import BPG, Info, OnPolicy, Search
 from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Trials, mean_values
 
-ITERATIONS, BATCH, FIXED_BATCHES = 500, 100, 10
+ITERATIONS, BATCH, FIXED_BATCHES = 300, 100, 10
 BPG_STEP = 5e-6
 DR_STEPS = {Use.FIXED: 5e-4, Use.UPDATE: 2e-4, Use.PREDICTABLE: 2e-4}  # by hand, from short runs on this policy
 REFIT = 1.05  # fit a learning model anew when its data have grown by 5%: see the docs page
@@ -204,7 +204,8 @@ class ControlVariates(Experiment):
                     squared = errors[name][:, points]
                     episodes = BATCH * (points + 1)
                     mse_curve(panel, episodes, squared, label=label, color=COLORS[color], style=style, with_band=False)
-                panel.axvline(BATCH * FIXED_BATCHES, color="black", linewidth=0.8, linestyle=(0, (1, 3)))
+                start = BATCH * FIXED_BATCHES
+                panel.axvline(start, color="black", linewidth=0.8, linestyle=(0, (1, 3)), label="model fixed")
                 panel.set(xlabel="episodes", ylabel="mean squared error")
                 panel.legend(fontsize=8)
             axes[0, 0].set_title("As in the paper: fixed and updated models")

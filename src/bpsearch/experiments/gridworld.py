@@ -299,14 +299,24 @@ class Gridworld(Experiment):
         iterations = checkpoints(SWEEP_ITERATIONS) + 1
         top = 30 * monte_carlo
         palette = ("purple", "orange", "green", "blue", "sky")
-        for (step_size, values), color in zip(sweep.items(), palette, strict=True):
+        # Two steps may leave the figure at one point: of a cross upon a plus both are seen.
+        markers = ("P", "x", "D", "s", "o")
+        for (step_size, values), color, marker in zip(sweep.items(), palette, markers, strict=True):
             mean = np.where(np.isfinite(values).all(axis=0), values.mean(axis=0), np.inf)
             gone = np.flatnonzero(~(mean < top))
-            shown = slice(0, gone[0] if len(gone) else None)
+            shown = mean if not len(gone) else np.append(mean[: gone[0]], top)
             label = f"α = {step_size:g}" + (" (diverged)" if len(gone) else "")
-            axes.plot(iterations[shown], mean[shown], color=COLORS[color], label=label)
-            if len(gone):
-                axes.plot(iterations[gone[0]], top, marker="x", markersize=8, color=COLORS[color], clip_on=False)
+            last = [len(shown) - 1] if len(gone) else []
+            axes.plot(
+                iterations[: len(shown)],
+                shown,
+                color=COLORS[color],
+                marker=marker,
+                markersize=9,
+                markevery=last,
+                clip_on=not len(gone),
+                label=label,
+            )
         axes.axhline(monte_carlo, color="black", linestyle=":", label="Monte Carlo")
         axes.axhline(optimum, color="black", linestyle="--", label="exact optimum")
         axes.set(title=r"Step sizes, $\pi_1$", xlabel="iteration", ylabel="variance", xscale="log", yscale="log")

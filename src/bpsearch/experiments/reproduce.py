@@ -3,6 +3,7 @@
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -50,25 +51,32 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
 
 
 def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Progress) -> dict[str, list[Claim]]:
-    """Run these experiments, write their figures and tables into `out`, and return their claims."""
+    """Run these experiments, write their figures and tables into `out`, and return their claims.
+
+    While the trials of one experiment run, those of the one before it are analysed.
+    """
     task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
-    claims: dict[str, list[Claim]] = {}
     out.mkdir(parents=True, exist_ok=True)
-    for experiment in experiments:
+    with ThreadPoolExecutor(1) as analyst:
+        found: dict[str, Future[list[Claim]]] = {}
+        for experiment in experiments:
 
-        def advance(run: str, steps: float, name: str = experiment.name) -> None:
-            progress.update(task, advance=steps, description=f"{name}: {run}")
+            def advance(run: str, steps: float, name: str = experiment.name) -> None:
+                progress.update(task, advance=steps, description=f"{name}: {run}")
 
-        results: Results = {}
-        for stage in (experiment.runs, partial(experiment.next_runs, results)):
-            for run in stage():
-                results[run.name] = execute(run, out / "trials" / (run.store or experiment.name), advance)
-        progress.update(task, description=f"{experiment.name}: variances and figures")
-        found = experiment.analyse(results, out)
-        for table in found.tables:
-            table.write(out, experiment.name)
-        claims[experiment.name] = found.claims
-    return claims
+            results: Results = {}
+            for stage in (experiment.runs, partial(experiment.next_runs, results)):
+                results |= execute(stage(), out / "trials" / experiment.name, advance)
+            found[experiment.name] = analyst.submit(_analyse, experiment, results, out)
+        progress.update(task, description="variances and figures")
+        return {name: claims.result() for name, claims in found.items()}
+
+
+def _analyse(experiment: Experiment, results: Results, out: Path) -> list[Claim]:
+    findings = experiment.analyse(results, out)
+    for table in findings.tables:
+        table.write(out, experiment.name)
+    return findings.claims
 
 
 def progress_display(quiet: bool) -> Progress:

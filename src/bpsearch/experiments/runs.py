@@ -13,7 +13,7 @@ import numpy as np
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array
-from bpsearch.trials import Trials
+from bpsearch.trials import Job, Trials, run_jobs
 
 Arrays = dict[str, Array]
 Keep = Callable[[Any, Any], Arrays]
@@ -53,23 +53,38 @@ def means_only(states: Any, records: Any) -> Arrays:
     return {"means": records}
 
 
-def execute(run: Run, directory: Path, progress: Progress) -> Arrays:
-    """The kept arrays of all trials of `run`; finished trials are read from `directory`, new ones are written there."""
-    store = directory / f"{run.name}-{_fingerprint(run)}"
+def execute(runs: Sequence[Run], directory: Path, progress: Progress) -> dict[str, Arrays]:
+    """The kept arrays of all trials of each run, by its name.
+
+    Finished trials are read from below `directory`, new ones are written there as they finish.
+    """
+    places = [directory if run.store is None else directory.parent / run.store for run in runs]
+    stores = [place / f"{run.name}-{_fingerprint(run)}" for place, run in zip(places, runs, strict=True)]
+    finished = [_finished(store) for store in stores]
+    jobs = []
+    for run, known in zip(runs, finished, strict=True):
+        missing = [index for index in range(run.count) if index not in known]
+        progress(run.name, run.cost * (1.0 - len(missing) / run.count))
+        jobs.append(Job(run.trials, run.env, run.policy, missing))
+    for position, indices, (states, records) in run_jobs(jobs):
+        run = runs[position]
+        kept = run.keep(states, records)
+        _write(stores[position] / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
+        finished[position] |= _by_trial(indices, kept)
+        progress(run.name, run.cost * len(indices) / run.count)
+    return {
+        run.name: {key: np.stack([known[i][key] for i in range(run.count)]) for key in known[0]}
+        for run, known in zip(runs, finished, strict=True)
+    }
+
+
+def _finished(store: Path) -> dict[int, Arrays]:
     store.mkdir(parents=True, exist_ok=True)
     finished: dict[int, Arrays] = {}
     for path in sorted(store.glob("*.npz")):
         with np.load(path, allow_pickle=False) as arrays:
             finished |= _by_trial(arrays["indices"], {key: arrays[key] for key in arrays.files if key != "indices"})
-    missing = [index for index in range(run.count) if index not in finished]
-    share = run.cost / run.count
-    progress(run.name, share * (run.count - len(missing)))
-    for indices, (states, records) in run.trials.run_in_groups(run.env, run.policy, missing):
-        kept = run.keep(states, records)
-        _write(store / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
-        finished |= _by_trial(indices, kept)
-        progress(run.name, share * len(indices))
-    return {key: np.stack([finished[i][key] for i in range(run.count)]) for key in finished[0]}
+    return finished
 
 
 def _by_trial(indices: Sequence[int], arrays: Arrays) -> dict[int, Arrays]:

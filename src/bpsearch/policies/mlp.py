@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import DTypeLike
 
+from bpsearch import random
 from bpsearch.checks import check_integer
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.numerics import pytree, replace
@@ -190,7 +191,7 @@ class GaussianMLP(MLP):
     def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
         """Draw a = μ(s) + σ ε; the log-probability is that of the rounded sum, as `log_prob` would give it."""
         outputs = self.outputs(observations)
-        noise = jax.random.normal(key, outputs.shape, self.dtype)
+        noise = random.normal(key, outputs.shape, self.dtype)
         actions = (outputs + self._along(jnp.exp(self.log_std), outputs) * noise).T
         return actions, self._log_density(outputs, actions)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bpsearch import random
 from bpsearch.checks import check_integer, check_real
 from bpsearch.errors import InvalidArgumentError, SupportError
 from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
@@ -125,7 +126,7 @@ class SoftmaxTable(Policy):
         # cumulative sum can never select an impossible action.
         exhausted = jnp.cumsum(table[:, ::-1], axis=-1)[:, ::-1][:, 1:] == 0.0
         boundaries = jnp.where(exhausted, jnp.inf, jnp.cumsum(table, axis=-1)[:, :-1])
-        uniforms = jax.random.uniform(key, jnp.shape(observations), dtype=table.dtype)
+        uniforms = random.uniform(key, jnp.shape(observations), table.dtype)
         actions = jnp.sum(uniforms[..., None] >= boundaries[observations], axis=-1, dtype=jnp.int32)
         return at_the_edge((actions, _lookup(log_table, observations, actions)))
 

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from bpsearch import random
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
@@ -20,12 +21,15 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Traj
     state = jax.vmap(env.reset)(jax.random.split(start_key, episodes))
     observe = jax.vmap(env.observe)
 
-    def step(carry: tuple[Array, Array], time: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        state, running = carry
-        policy_key, env_key = jax.random.split(jax.random.fold_in(key, time))
+    # No step has the number of the horizon, so no other draw has this key.
+    memory = policy.begin(jax.random.uniform(jax.random.fold_in(key, env.horizon), (episodes,), dtype=jnp.float64))
+
+    def step(carry: tuple[Array, Array, Array], keys: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+        state, memory, running = carry
+        policy_key, env_key = keys
         observations = observe(state)
-        actions, log_probs = policy.sample(policy_key, observations)
-        moved, rewards, ended = jax.vmap(env.step)(jax.random.split(env_key, episodes), state, actions)
+        actions, log_probs, memory = policy.sample_next(policy_key, observations, memory)
+        moved, rewards, ended = jax.vmap(env.step)(random.split(env_key, episodes), state, actions)
 
         def while_running(new: Array, old: Array) -> Array:
             return jnp.where(running.reshape(running.shape + (1,) * (new.ndim - 1)), new, old)
@@ -38,9 +42,10 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Traj
             jnp.where(running, log_probs, 0.0),
             running,
         )
-        return (state, running & ~ended), record
+        return (state, memory, running & ~ended), record
 
-    (state, _), record = jax.lax.scan(step, (state, jnp.ones(episodes, bool)), jnp.arange(env.horizon))
+    keys = jax.vmap(lambda time: jax.random.split(jax.random.fold_in(key, time)))(jnp.arange(env.horizon))
+    (state, _, _), record = jax.lax.scan(step, (state, memory, jnp.ones(episodes, bool)), keys)
     observations, actions, rewards, log_probs, mask = (jnp.moveaxis(x, 0, 1) for x in record)
     return trajectories_inside_jit(
         observations=observations,

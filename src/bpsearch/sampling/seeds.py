@@ -9,7 +9,7 @@ from bpsearch.trajectories import Array
 
 def batch_key(seed: int, batch: int = 0) -> Array:
     """The key of one batch of episodes; batches and seeds never share a stream."""
-    return jax.random.fold_in(jax.random.key(check_integer("seed", seed, at_least=0)), batch)
+    return jax.random.fold_in(jax.random.key(check_integer("seed", seed, at_least=0), impl="threefry2x32"), batch)
 
 
 def episode_stream(seed: int, batch: int, episode: int) -> np.random.Generator:
