@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -15,10 +17,12 @@ from benchmarks.evaluators.agents import network_of
 from benchmarks.evaluators.measure import Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
-from benchmarks.evaluators.run import run
+from benchmarks.evaluators.run import Settings, collected, run
 from benchmarks.evaluators.table import read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
+from bpsearch.experiments.runs import Run, means_only
 from bpsearch.intervals import martingale_error
+from bpsearch.trials import Trials
 from enumeration import enumerate_trajectories
 
 ROOT = Path(__file__).parent.parent
@@ -50,7 +54,7 @@ def test_a_cell_by_hand():
     # After two batches of 10 the four estimates are off by -1, 0, 0.5 and 4; Monte Carlo's variance is 8/20.
     means = np.array([[9.0, 9.0], [9.0, 11.0], [10.5, 10.5], [14.0, 14.0]])
     studies = Studies(means, np.full((4, 2), 4.0), 10)
-    found = cell("t", "m", studies, 20, truth=10.0, truth_error=0.2, variance=8.0, biased=False)
+    found = cell("t", "m", studies.at(20), 20, truth=10.0, truth_error=0.2, variance=8.0, biased=False)
     assert found.ratio == pytest.approx((1.0 + 0.0 + 0.25 + 16.0) / 4 / 0.4)
     assert found.ratio_low < found.ratio < found.ratio_high
     assert found.by_batch == pytest.approx((2.0 + 2.0 + 0.5 + 32.0) / 4 / 4 / 0.4)
@@ -64,9 +68,9 @@ def test_a_cell_by_hand():
 def test_a_study_that_diverged_is_counted_and_spoils_the_mean():
     means = np.array([[1.0, np.nan], [1.0, 1.0]])
     studies = Studies(means, np.ones((2, 2)), 10)
-    found = cell("t", "m", studies, 20, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
+    found = cell("t", "m", studies.at(20), 20, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
     assert (found.diverged, found.ratio, found.by_batch, found.coverage) == (1, np.inf, np.inf, 0.5)
-    before = cell("t", "m", studies, 10, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
+    before = cell("t", "m", studies.at(10), 10, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
     assert (before.diverged, before.ratio) == (0, 0.0)
 
 
@@ -112,19 +116,38 @@ def test_ros_steps_against_the_mean_score_and_is_biased():
 
 
 def test_studies_are_kept_and_begun_alike(tmp_path):
-    task = TASKS["random-0"]()
-    settings = {"episodes": 20, "batch_size": 10, "seed": 0, "store": tmp_path}
-    two = run(task, "mc", METHODS["mc"], studies=2, **settings)
-    three = run(task, "mc", METHODS["mc"], studies=3, **settings)
-    np.testing.assert_array_equal(three.means[:2], two.means)
-    assert len(np.unique(three.means)) == 6
-    bpg = run(task, "bpg", METHODS["bpg"], studies=2, **settings)
-    np.testing.assert_allclose(bpg.means[:, 0], two.means[:, 0], rtol=1e-12)
-    (kept,) = tmp_path.glob("random-0--mc-*")
-    (kept / "stale").touch()
-    again = run(task, "mc", METHODS["mc"], studies=2, fresh=True, **settings)
-    assert not (kept / "stale").exists()
-    np.testing.assert_array_equal(again.means, two.means)
+    task, few = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
+    two = run(task, "mc", METHODS["mc"], few)
+    three = run(task, "mc", METHODS["mc"], replace(few, studies=3))
+    np.testing.assert_array_equal(three[40].estimates[:2], two[40].estimates)
+    assert len(np.unique(three[40].batch_means)) == 12
+    bpg = run(task, "bpg", METHODS["bpg"], few)
+    np.testing.assert_allclose(bpg[10].estimates, two[10].estimates, rtol=1e-12)
+    for name in ("mc", "auto"):
+        first = run(task, name, METHODS[name], few)
+        (kept,) = tmp_path.glob(f"random-0--{name}-*")
+        (kept / "stale").touch()
+        again = run(task, name, METHODS[name], replace(few, fresh=True))
+        assert not (kept / "stale").exists()
+        np.testing.assert_array_equal(again[40].estimates, first[40].estimates)
+
+
+def test_a_method_that_values_all_anew_has_the_episodes_of_the_others_and_the_interval_of_a_study(tmp_path):
+    task, settings = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
+    mc, auto = (run(task, name, METHODS[name], settings) for name in ("mc", "auto"))
+    np.testing.assert_allclose(auto[10].estimates, mc[10].estimates, rtol=1e-12)  # too few to learn from
+    assert auto[40].batch_means is None
+    trials = Trials(bps.Auto(), 4, 10, seed=zlib.crc32(b"random-0"))
+    batches = collected(Run("auto", trials, task.env, task.policy, 2, means_only), study=1)
+    np.testing.assert_allclose([batch.returns().mean() for batch in batches], mc[40].batch_means[1], rtol=1e-12)
+    study = bps.Study(task.policy, bps.Auto())
+    for batch in batches:
+        study.tell(study.ask().number, batch)
+    estimate = study.estimate()
+    low, high = estimate.interval()
+    assert auto[40].estimates[1] == pytest.approx(estimate.value, rel=1e-12)
+    assert auto[40].half_widths[1] == pytest.approx((high - low) / 2, rel=1e-12)
+    assert estimate.value != pytest.approx(mc[40].estimates[1], rel=1e-6)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1"])
@@ -151,7 +174,7 @@ def test_networks_are_the_agents(env_id):
 
 
 def test_the_command_writes_what_it_measured(tmp_path):
-    what = ["--tasks", "random-1,random-2", "--methods", "mc,as,ros"]
+    what = ["--tasks", "random-1,random-2", "--methods", "mc,as,auto,ros"]
     size = ["--studies", "3", "--budget", "10", "20", "--batch", "10"]
     command = [sys.executable, "-W", "error", "-m", "benchmarks.evaluators", *what, *size]
     done = subprocess.run(
@@ -164,9 +187,12 @@ def test_the_command_writes_what_it_measured(tmp_path):
     assert done.returncode == 0, done.stderr
     cells = read_csv(tmp_path / "evaluators.csv")
     assert [(c.task, c.method, c.episodes) for c in cells] == [
-        (task, method, n) for task in ("random-1", "random-2") for method in ("mc", "as", "ros") for n in (10, 20)
+        (task, method, n)
+        for task in ("random-1", "random-2")
+        for method in ("mc", "as", "auto", "ros")
+        for n in (10, 20)
     ]
-    assert [c.biased for c in cells[:6]] == [False] * 4 + [True] * 2
+    assert [c.biased for c in cells[:8]] == [False] * 6 + [True] * 2
     write_csv(cells, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "evaluators.csv").read_text()
     page = (tmp_path / "evaluators.md").read_text()
@@ -183,4 +209,4 @@ def test_the_command_refuses_unknown_names():
         check=False,
     )
     assert done.returncode == 2
-    assert "'magic' is not one of mc, bpg" in done.stderr
+    assert "'magic' is not one of auto, mc, bpg" in done.stderr

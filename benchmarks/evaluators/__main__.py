@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.evaluators.figure import draw
 from benchmarks.evaluators.methods import METHODS
+from benchmarks.evaluators.run import Settings
 from benchmarks.evaluators.table import markdown, read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from benchmarks.evaluators.worker import measure, prepare_worker
@@ -59,9 +60,17 @@ def main() -> None:
     # is dealt out to the very threads that wait for its solution.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_multi_thread_eigen=false".strip()
+    settings = Settings(
+        studies=options.studies,
+        budgets=tuple(sorted(options.budget)),
+        batch_size=options.batch,
+        seed=options.seed,
+        store=options.store,
+        fresh=options.fresh,
+    )
     pairs = [(task, method) for task in options.tasks for method in options.methods]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), prepare_worker) as pool:
-        cells = [found for cells in pool.map(partial(measure, options), pairs) for found in cells]
+        cells = [found for cells in pool.map(partial(measure, settings), pairs) for found in cells]
     tasks = [TASKS[name]() for name in options.tasks]
     write_csv(cells, options.out / "evaluators.csv")
     cells = read_csv(options.out / "evaluators.csv")  # rounded: the tables are those of the file

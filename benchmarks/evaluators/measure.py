@@ -50,6 +50,28 @@ class Studies:
             quantiles = stats.t.ppf(0.5 + level / 2.0, freedom)
             return np.asarray(quantiles * np.sqrt(totals) / episodes)
 
+    def at(self, episodes: int) -> "Outcome":
+        """What the studies say after so many episodes."""
+        batches = episodes // self.batch_size
+        return Outcome(
+            self.estimates()[:, batches - 1], self.half_widths()[:, batches - 1], batch_means=self.means[:, :batches]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What many studies say after one budget.
+
+    Attributes:
+        estimates: (studies,).
+        half_widths: (studies,), of their 95% intervals; NaN where there is none.
+        batch_means: (studies, batches), if the errors of batches are martingale differences; None else.
+    """
+
+    estimates: Array
+    half_widths: Array
+    batch_means: Array | None
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -66,8 +88,8 @@ class Cell:
         ratio_low: lower end of its 95% interval, by the bootstrap over studies.
         ratio_high: upper end.
         by_batch: the same ratio from the errors of all batches, Σ_i (X̄_i − ρ)² / m²: it has the same expectation where
-            the errors of batches are martingale differences, as those of unbiased methods are, and much less noise;
-            None for biased methods.
+            the errors of batches are martingale differences, and much less noise; None where they are not: for biased
+            methods, and where all batches are valued anew.
         by_batch_low: lower end of its interval.
         by_batch_high: upper end.
         bias: the mean error over studies in units of Monte Carlo's standard error.
@@ -99,7 +121,7 @@ class Cell:
 def cell(
     task: str,
     method: str,
-    studies: Studies,
+    outcome: Outcome,
     episodes: int,
     *,
     truth: float,
@@ -112,26 +134,24 @@ def cell(
     Args:
         task: its name.
         method: its name.
-        studies: at least as many batches as the budget needs.
-        episodes: the budget, a multiple of the batch size.
+        outcome: of the studies with this budget.
+        episodes: the budget.
         truth: ρ.
         truth_error: its standard error.
         variance: of one episode's return.
         biased: whether the method is.
     """
-    batches = episodes // studies.batch_size
     monte_carlo = variance / episodes
-    errors = studies.estimates()[:, batches - 1] - truth
+    errors = outcome.estimates - truth
     squares = np.where(np.isfinite(errors), errors, np.inf) ** 2
-    half = studies.half_widths()[:, batches - 1]
     with np.errstate(invalid="ignore"):
-        covered = int(np.sum(np.abs(errors) <= half))
+        covered = int(np.sum(np.abs(errors) <= outcome.half_widths))
     ratio, low, high = bootstrap_mean(squares / monte_carlo)
     by_batch: tuple[float, float, float] | tuple[None, None, None] = (None, None, None)
-    if not biased:
-        deviations = studies.means[:, :batches] - truth
+    if outcome.batch_means is not None and not biased:
+        deviations = outcome.batch_means - truth
         finite = np.isfinite(deviations).all(axis=1)
-        summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1) / batches**2
+        summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1) / deviations.shape[1] ** 2
         by_batch = bootstrap_mean(summed / monte_carlo)
     wilson = stats.binomtest(covered, len(errors)).proportion_ci(LEVEL, method="wilson")
     return Cell(

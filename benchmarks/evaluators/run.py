@@ -2,67 +2,115 @@
 
 import shutil
 import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.evaluators.measure import Studies
+import jax
+import numpy as np
+
+from benchmarks.evaluators.measure import LEVEL, Outcome, Studies
 from benchmarks.evaluators.methods import Method
 from benchmarks.evaluators.tasks import Task
 from bpsearch.experiments.continuous import keep_moments, record_moments
-from bpsearch.experiments.runs import Run, execute
+from bpsearch.experiments.runs import Run, execute, fingerprint, write_whole
+from bpsearch.intervals import martingale_error
+from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.mlp import MLP
+from bpsearch.sampling.compiled import jitted_rollout
+from bpsearch.sampling.seeds import batch_key
+from bpsearch.trajectories import Trajectories
 from bpsearch.trials import Trials
 
 GROUP = 10  # studies per compiled call
 GROUP_OF_EPISODES = 50  # where a call works on one episode of each study at a time
 
 
-def run(
-    task: Task,
-    name: str,
-    method: Method,
-    *,
-    studies: int,
-    episodes: int,
-    batch_size: int,
-    seed: int,
-    store: Path,
-    fresh: bool = False,
-) -> Studies | None:
-    """`studies` studies of `episodes` episodes each; None where the method cannot be used.
+@dataclass(frozen=True)
+class Settings:
+    """How the studies are run.
 
-    All methods of a task begin with the same random numbers: as long as two of them do the same, they have the same
-    errors, and only what they do differently tells them apart.
-
-    Args:
-        task: the task.
-        name: the method's name.
-        method: the method.
+    Attributes:
         studies: how many.
-        episodes: of each study, a multiple of `batch_size`.
+        budgets: episodes of a study, multiples of `batch_size`; the smaller ones are beginnings of the largest.
         batch_size: episodes per batch.
         seed: other seeds give other studies.
         store: the directory of kept studies.
         fresh: whether to throw away those kept of this task and method: what is kept knows a search's settings, not
             its code.
     """
+
+    studies: int
+    budgets: tuple[int, ...]
+    batch_size: int
+    seed: int
+    store: Path
+    fresh: bool = False
+
+
+def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, Outcome] | None:
+    """What the studies say, by budget; None where the method cannot be used.
+
+    All methods of a task begin with the same random numbers: as long as two of them do the same, they have the same
+    errors, and only what they do differently tells them apart.
+    """
     search = method.search(task)
     if search is None:
         return None
     policy = task.policy.adapting(method.adapt) if isinstance(task.policy, MLP) else task.policy
-    size = 1 if method.every_episode else batch_size
+    size = 1 if method.every_episode else settings.batch_size
     trials = Trials(
         search,
-        iterations=episodes // size,
+        iterations=max(settings.budgets) // size,
         batch_size=size,
-        seed=zlib.crc32(task.name.encode()) + seed,
+        seed=zlib.crc32(task.name.encode()) + settings.seed,
         record=record_moments,
-        group=min(studies, GROUP_OF_EPISODES if method.every_episode else GROUP),
+        group=min(settings.studies, GROUP_OF_EPISODES if method.every_episode else GROUP),
     )
-    run_name = f"{task.name}--{name}"
-    if fresh:
-        for kept in store.glob(f"{run_name}-{'?' * 12}"):
+    planned = Run(f"{task.name}--{name}", trials, task.env, policy, settings.studies, keep_moments)
+    if settings.fresh:
+        for kept in settings.store.glob(f"{planned.name}-{'?' * 12}"):
             shutil.rmtree(kept)
-    kept = execute(Run(run_name, trials, task.env, policy, studies, keep_moments), store, lambda *_: None)
+    if search.revalues:
+        return _revalued(planned, settings)
+    moments = execute([planned], settings.store, lambda *_: None)[planned.name]
     if method.every_episode:
-        return Studies.of_episodes(kept["means"], batch_size)
-    return Studies(kept["means"], kept["variances"] * size / (size - 1), size)
+        studies = Studies.of_episodes(moments["means"], settings.batch_size)
+    else:
+        studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size)
+    return {budget: studies.at(budget) for budget in settings.budgets}
+
+
+def _revalued(planned: Run, settings: Settings) -> dict[int, Outcome]:
+    """The same for a search that values all episodes anew with every batch: outside of the compiled program."""
+    directory = settings.store / f"{planned.name}-{fingerprint(planned)}"
+    directory.mkdir(parents=True, exist_ok=True)
+    found: dict[int, list[tuple[float, float]]] = {budget: [] for budget in settings.budgets}
+    for study in range(settings.studies):
+        batches: list[Trajectories] = []
+        for budget in settings.budgets:
+            path = directory / f"{study:05d}-{budget}.npz"
+            if not path.exists():
+                batches = batches or collected(planned, study)
+                estimate, half_width = _estimated(planned, batches[: budget // planned.trials.batch_size])
+                write_whole(path, estimate=np.asarray(estimate), half_width=np.asarray(half_width))
+            with np.load(path, allow_pickle=False) as kept:
+                found[budget].append((float(kept["estimate"]), float(kept["half_width"])))
+    return {budget: Outcome(*np.transpose(pairs), batch_means=None) for budget, pairs in found.items()}
+
+
+@in_64_bit
+def collected(planned: Run, study: int) -> list[Trajectories]:
+    """The batches of a study of the evaluation policy, as `Trials` would run them."""
+    trials = planned.trials
+    key = jax.random.fold_in(batch_key(trials.seed), study)
+    keys = [jax.random.fold_in(key, iteration) for iteration in range(trials.iterations)]
+    return [to_numpy(jitted_rollout(planned.env, planned.policy, key, trials.batch_size)) for key in keys]
+
+
+def _estimated(planned: Run, batches: Sequence[Trajectories]) -> tuple[float, float]:
+    """The estimate and half of its interval, as `Study.estimate` has them."""
+    search = planned.trials.search
+    values, _ = search.revalue(search.init(planned.policy, planned.env.discount), batches)
+    error = martingale_error(values)
+    return float(np.concatenate(values).mean()), np.nan if error is None else error.half_width(LEVEL)

@@ -59,7 +59,7 @@ def execute(runs: Sequence[Run], directory: Path, progress: Progress) -> dict[st
     Finished trials are read from below `directory`, new ones are written there as they finish.
     """
     places = [directory if run.store is None else directory.parent / run.store for run in runs]
-    stores = [place / f"{run.name}-{_fingerprint(run)}" for place, run in zip(places, runs, strict=True)]
+    stores = [place / f"{run.name}-{fingerprint(run)}" for place, run in zip(places, runs, strict=True)]
     finished = [_finished(store) for store in stores]
     jobs = []
     for run, known in zip(runs, finished, strict=True):
@@ -69,7 +69,7 @@ def execute(runs: Sequence[Run], directory: Path, progress: Progress) -> dict[st
     for position, indices, (states, records) in run_jobs(jobs):
         run = runs[position]
         kept = run.keep(states, records)
-        _write(stores[position] / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
+        write_whole(stores[position] / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
         finished[position] |= _by_trial(indices, kept)
         progress(run.name, run.cost * len(indices) / run.count)
     return {
@@ -91,7 +91,7 @@ def _by_trial(indices: Sequence[int], arrays: Arrays) -> dict[int, Arrays]:
     return {int(index): {key: value[row] for key, value in arrays.items()} for row, index in enumerate(indices)}
 
 
-def _write(path: Path, **arrays: Array) -> None:
+def write_whole(path: Path, **arrays: Array) -> None:
     """Write whole or not at all: an interrupted run leaves no half file."""
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
@@ -99,7 +99,7 @@ def _write(path: Path, **arrays: Array) -> None:
     os.replace(temporary, path)
 
 
-def _fingerprint(run: Run) -> str:
+def fingerprint(run: Run) -> str:
     """Changes whenever a setting, the environment or the policy does: stale trials are never mixed in."""
     trials, search = run.trials, run.trials.search
     settings = (
