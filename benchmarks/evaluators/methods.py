@@ -48,7 +48,7 @@ def ros(rate: float, task: Task) -> Search:
 
 
 METHODS: dict[str, Method] = {
-    # "auto" values all episodes anew at the end and is measured by `auto.py`, not by compiled trials.
+    # "auto" values all episodes anew at the end: `python -m benchmarks.evaluators.auto` measures it.
     **{name: Method(name, partial(of_library, name)) for name in LIBRARY if name != "auto"},
     "paper-bpg": Method("paper's BPG, best step", partial(paper, 1.0), adapt="all"),
     "paper-bpg-x10": Method("paper's BPG, ten times that", partial(paper, 10.0), adapt="all"),

@@ -62,7 +62,8 @@ def run(
     if fresh:
         for kept in store.glob(f"{run_name}-{'?' * 12}"):
             shutil.rmtree(kept)
-    kept = execute(Run(run_name, trials, task.env, policy, studies, keep_moments), store, lambda *_: None)
+    one = Run(run_name, trials, task.env, policy, studies, keep_moments)
+    kept = execute([one], store, lambda *_: None)[run_name]
     if method.every_episode:
         return Studies.of_episodes(kept["means"], batch_size)
     return Studies(kept["means"], kept["variances"] * size / (size - 1), size)

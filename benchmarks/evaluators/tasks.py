@@ -97,6 +97,18 @@ def simulation(name: str, title: str, make: Callable[[], bps.envs.CompiledEnv], 
     return Task(name, title, make(), bps.shipped_policy(name), paper_step)
 
 
+def agent(env_id: str, stage: str, paper_step: float) -> Task:
+    """A PPO agent, stopped early ("half") or not ("trained")."""
+    make = {
+        "CartPole-v1": bps.envs.classic_cartpole,
+        "Acrobot-v1": bps.envs.classic_acrobot,
+        "Pendulum-v1": bps.envs.pendulum,
+    }[env_id]
+    name = f"{env_id.lower()}-{stage}"
+    title = f"{env_id}, PPO {'half-trained' if stage == 'half' else stage}"
+    return Task(name, title, make(), bps.load_policy(DATA / f"{name}.npz"), paper_step)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "gridworld-early": partial(gridworld_stage, "early", "4x4, early", 1e-4),
     "gridworld-middle": partial(gridworld_stage, "middle", "4x4, middle", 1e-3),
@@ -113,6 +125,12 @@ TASKS: dict[str, Callable[[], Task]] = {
     "random-2": partial(random_task, 2, 3.0, 1e-2),
     "cartpole-swingup": partial(simulation, "cartpole-swingup", "cart-pole swing-up", bps.envs.cartpole_swingup, 1e-8),
     "acrobot": partial(simulation, "acrobot", "acrobot", bps.envs.acrobot, 1e-9),
+    "cartpole-v1-half": partial(agent, "CartPole-v1", "half", 1e-8),
+    "cartpole-v1-trained": partial(agent, "CartPole-v1", "trained", 1e-9),
+    "acrobot-v1-half": partial(agent, "Acrobot-v1", "half", 1e-8),
+    "acrobot-v1-trained": partial(agent, "Acrobot-v1", "trained", 1e-8),
+    "pendulum-v1-half": partial(agent, "Pendulum-v1", "half", 1e-10),
+    "pendulum-v1-trained": partial(agent, "Pendulum-v1", "trained", 1e-9),
 }
 
 
