@@ -4,15 +4,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test format lint type check bench clean
+.PHONY: help setup demo test format lint type check bench bench-evaluators clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("bpsearch needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,sb3]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,minari,sb3]'
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create the virtual environment and install bpsearch into it
@@ -38,6 +38,9 @@ type: setup  ## mypy --strict on src
 
 bench: setup  ## time per BPG iteration: this program, vectorised NumPy, a plain loop
 	$(BIN)/python benchmarks/bpg_iteration.py
+
+bench-evaluators: setup  ## errors and coverage of every method on every task; hours, and resumable
+	$(BIN)/python -m benchmarks.evaluators --jobs 2 --out docs/evaluators
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -33,16 +33,21 @@ def strip(path: Path) -> None:
             archive.writestr(name, content)
 
 
-def train(env_id: str, directory: Path, seed: int) -> None:
+def learned(env_id: str, seed: int, timesteps: int | None = None) -> PPO:
+    """PPO after so many steps, by default those of the agents of the tests."""
     settings = dict(SETTINGS[env_id])
-    timesteps = settings.pop("timesteps")
+    default = settings.pop("timesteps")
     envs = make_vec_env(env_id, n_envs=8, seed=seed)
     model = PPO("MlpPolicy", envs, seed=seed, device="cpu", policy_kwargs=NETWORK, **settings)
-    model.learn(timesteps)
+    return model.learn(timesteps or default)
+
+
+def train(env_id: str, directory: Path, seed: int) -> None:
+    model = learned(env_id, seed)
     path = directory / f"ppo-{env_id.lower()}.zip"
     model.save(path)
     strip(path)
-    mean, deviation = evaluate_policy(model, envs, n_eval_episodes=40, deterministic=False)
+    mean, deviation = evaluate_policy(model, model.get_env(), n_eval_episodes=40, deterministic=False)
     print(f"{env_id}: return {mean:.1f}, standard deviation {deviation:.1f}; {path.stat().st_size / 1000:.0f} kB")
 
 

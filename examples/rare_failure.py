@@ -6,7 +6,7 @@ A courier crosses a ridge of eight steps and is paid for every step. At the narr
 policy takes with a probability of 0.4%, at a cost of 1000. Monte Carlo sees about eight failures in 2,000 episodes, and
 its estimate hangs on how many. The default search learns which action the failures come from, takes it more often, and
 weights the episodes accordingly. It can learn only from failures that it has seen, two at least: where each failure
-has a cause of its own, it saves little.
+has a cause of its own, it saves little. The probability of the failure is estimated in the same way.
 """
 
 import numpy as np
@@ -43,6 +43,10 @@ def main() -> None:
     print(f"exact value: {bps.oracle.value(env, policy):.4f}")
     for method in ("mc", "bpg"):
         print(f"{method}: {bps.evaluate(policy, env, episodes=2000, method=method)}")
+    found = bps.evaluate(policy, env, episodes=2000, failure="return < -100")
+    print(f"the failure itself: {found}")
+    print(f"the interval rests on: {found.interval_kind}")
+    print(f"what can be certified: at most {found.upper_bound():.4f} at 95%; {found.certificate}")
 
 
 if __name__ == "__main__":

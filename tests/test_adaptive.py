@@ -8,7 +8,8 @@ from bpsearch.errors import BiasedEstimatorError, DeterministicPolicyError, Inva
 from bpsearch.estimators import doubly_robust, monte_carlo, weighted_importance_sampling
 from bpsearch.models import TabularModel
 from bpsearch.policies import Policy
-from bpsearch.search.adaptive import LARGEST_LOG_WEIGHT, MAX_PARAMETERS, SMALLEST_LOG_WEIGHT
+from bpsearch.search.adaptive import LARGEST_LOG_WEIGHT, SMALLEST_LOG_WEIGHT
+from bpsearch.search.cross_fitting import MAX_PARAMETERS
 from bpsearch.trials import Trials
 
 MDP = bps.envs.gridworld()
@@ -100,5 +101,7 @@ def test_what_it_refuses():
         bps.AdaptiveBPG(doubly_robust, TabularModel.like(MDP, "update"))
     with pytest.raises(DeterministicPolicyError):
         bps.AdaptiveBPG().init(bps.SoftmaxTable([[0.0, -np.inf]]))
-    with pytest.raises(InvalidArgumentError, match=f"at most {MAX_PARAMETERS} parameters, got 4000"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"at most {MAX_PARAMETERS} parameters can be learned at once, got 4000"
+    ):
         bps.AdaptiveBPG().init(bps.SoftmaxTable.uniform(1000, 4))

@@ -76,9 +76,18 @@ def test_evaluate_names_a_mistake_in_one_line(changed, message, monkeypatch, cap
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "evaluate", "reproduce", "train"])
+@pytest.mark.parametrize("command", ["demo", "evaluate", "reproduce", "study", "train"])
 def test_help_has_an_example(command, tmp_path):
     assert "Example: bpsearch" in bpsearch(command, "--help", cwd=tmp_path).stdout
+
+
+def test_every_command_of_a_study_has_an_example():
+    from bpsearch.cli.study import study
+
+    names = [command.callback.__name__ for command in study.registered_commands]
+    assert names == ["create", "status", "ask", "tell", "abandon", "estimate", "report", "verify", "export"]
+    for name, command in zip(names, study.registered_commands, strict=True):
+        assert command.epilog.startswith(f"Example: bpsearch study {name} ")
 
 
 def test_a_mistake_gives_one_line_and_a_non_zero_exit(tmp_path):

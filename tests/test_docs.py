@@ -1,4 +1,4 @@
-"""The docs page says what its run has found."""
+"""The docs pages say what their runs have found."""
 
 import csv
 import json
@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from bpsearch.experiments.reproduce import EXPERIMENTS
+from bpsearch.promises import MEASURED
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = (DOCS / "paper.md").read_text()
@@ -55,3 +56,28 @@ def test_links_and_figures_exist():
     for target in targets:
         assert (DOCS / target).exists(), target
     assert {path.name for path in (DOCS / "paper").iterdir()} == {Path(target).name for target in targets}
+
+
+def test_the_page_about_intervals_shows_what_its_benchmark_has_measured():
+    page = (DOCS / "intervals.md").read_text()
+    found = json.loads((DOCS / "intervals" / "coverage.json").read_text())
+    assert found["studies"] >= 2000
+    rows = {tuple(part.strip() for part in row.split("|")[1:-1]) for row in page.splitlines() if row.startswith("|")}
+    for cell in found["cells"]:
+        rates = tuple(f"{100 * cell[name]:.1f}" for name in ("fixed", "stopped", "always"))
+        names = tuple(cell[name] for name in ("weights", "problem", "collected"))
+        width = f"{cell['half_width']:.3g}"
+        assert (*names, f"{cell['largest_weight']:.3g}", cell["interval"], *rates, width) in rows
+        if cell["interval"] == "anytime-valid":
+            assert min(cell["fixed"], cell["stopped"], cell["always"]) >= 0.95
+
+
+def test_what_estimates_say_of_their_intervals_is_what_was_measured():
+    cells = json.loads((DOCS / "intervals" / "coverage.json").read_text())["cells"]
+    fixed = [cell for cell in cells if cell["interval"] == "fixed n"]
+    groups = {
+        "fixed, light": [cell["fixed"] for cell in fixed if cell["weights"] != "heavy"],
+        "fixed, heavy": [cell["fixed"] for cell in fixed if cell["weights"] == "heavy"],
+        "fixed, looking": [cell["stopped"] for cell in fixed],
+    }
+    assert {name: (f"{min(x):.0%}", f"{max(x):.0%}") for name, x in groups.items()} == MEASURED

@@ -36,24 +36,29 @@ def test_the_python_examples_run_one_after_the_other(tmp_path):
     assert "95% interval" in done.stdout
 
 
-def commands():
-    lines = [line.split("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+def commands(block):
+    lines = [line.split("#")[0].strip() for line in block.splitlines()]
     return [line for line in lines if line]
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if c.startswith("bpsearch ")])
-def test_the_commands_run(command, tmp_path):
+SESSIONS = [[c for c in commands(block) if c.startswith("bpsearch ")] for block in blocks("bash")]
+
+
+@pytest.mark.parametrize("session", [session for session in SESSIONS if session], ids=lambda session: session[0])
+def test_the_commands_run(session, tmp_path):
     # The README's Python examples train this agent; here a small one that is trained already.
     shutil.copy(ROOT / "tests" / "agents" / "ppo-cartpole-v1.zip", tmp_path / "ppo.zip")
-    done = bpsearch(*command.split()[1:], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    if command == "bpsearch demo":
-        for expected in ("Monte Carlo", "BPG", "95% interval", "truth", "saved", "demo/demo.png"):
-            assert expected in done.stdout
+    for command in session:
+        done = bpsearch(*command.split()[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        if command == "bpsearch demo":
+            for expected in ("Monte Carlo", "BPG", "95% interval", "truth", "saved", "demo/demo.png"):
+                assert expected in done.stdout
 
 
 def test_the_make_targets_exist():
-    targets = [c.split()[1] for c in commands() if c.startswith("make ")]
+    every = [command for block in blocks("bash") for command in commands(block)]
+    targets = [c.split()[1] for c in every if c.startswith("make ")]
     assert targets
     targets += re.findall(r"`make ([a-z-]+)`", README)
     for target in targets:

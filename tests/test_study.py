@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SupportError
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, RequestError, SupportError
 from bpsearch.estimators import advantage_sum
 from bpsearch.intervals import martingale_error
 from bpsearch.models import TabularModel
@@ -21,7 +21,6 @@ def test_run_equals_ask_and_tell():
     study = bps.Study(POLICY, search)
     for size in (100, 100, 50):
         request = study.ask()
-        assert study.ask().number == request.number
         study.tell(request.number, bps.sample(MDP, request.behavior, size, seed=4, batch=request.number))
     assert study.estimate().value == by_run.value
     assert by_run.episodes == study.episodes == 250
@@ -47,16 +46,70 @@ def test_the_estimate_is_the_mean_over_all_episodes():
 def test_wrong_tells_are_refused_and_change_nothing():
     study = bps.Study(POLICY, bps.BPG(1e-5))
     batch = bps.sample(MDP, POLICY, 20, seed=0)
-    with pytest.raises(InvalidArgumentError, match="waits for batch 0, got batch 1"):
-        study.tell(1, batch)
-    study.tell(0, batch)
-    with pytest.raises(InvalidArgumentError, match="waits for batch 1, got batch 0"):
+    with pytest.raises(RequestError, match="request 0 was never asked"):
+        study.tell(0, batch)
+    study.tell(study.ask().number, batch)
+    with pytest.raises(RequestError, match="request 0 is told already, since 20"):
         study.tell(0, batch)
     before = study.estimate().value
+    request = study.ask()
     with pytest.raises(InvalidTrajectoriesError, match="not collected by the behavior of request 1"):
         study.tell(1, batch)
+    own = bps.sample(MDP, request.behavior, 20, seed=0, batch=1)
+    with pytest.raises(InvalidTrajectoriesError, match=f"has the identity {request.identity}, got another"):
+        study.tell(1, own, request="another")
     assert study.estimate().value == before
     assert study.episodes == 20
+    study.tell(1, own, request=request.identity)
+    assert study.episodes == 40
+
+
+def test_episodes_from_outside_must_be_of_the_policys_spaces_and_of_the_behavior():
+    study = bps.Study(POLICY, bps.OnPolicy())
+    request = study.ask()
+    good = bps.sample(MDP, POLICY, 5, seed=0)
+    fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
+
+    def changed(**arrays):
+        return bps.Trajectories(**{name: getattr(good, name) for name in fields} | arrays)
+
+    actions, log_probs = good.actions.copy(), good.log_probs.copy()
+    actions[2, 0], log_probs[3, 0] = 4, log_probs[3, 0] - 0.1
+    wide = good.observations[..., None]
+    for trajectories, message in (
+        (changed(actions=actions), r"the action of episode 2, step 0 must be one of Discrete\(4\), got .*4"),
+        (changed(observations=wide, final_observations=wide[:, 0]), r"each observation must have the shape \(\)"),
+        (changed(observations=good.observations + 0.5), "the observation of episode 0, step 0 must be one of"),
+        (changed(log_probs=log_probs), "the log-probability of episode 3, step 0 is"),
+    ):
+        with pytest.raises(InvalidTrajectoriesError, match=message):
+            study.tell(0, trajectories, request=request.identity)
+    study.tell(0, changed(), request=request.identity)
+
+
+def test_requests_are_told_in_any_order_and_the_estimate_says_what_is_left_out():
+    study = bps.Study(POLICY, bps.AdaptiveBPG())
+    requests = [study.ask() for _ in range(4)]
+    assert len({request.identity for request in requests}) == 4
+    batches = [bps.sample(MDP, r.behavior, 50, seed=0, batch=r.number) for r in requests]
+    for number in (2, 0):
+        study.tell(number, batches[number])
+    study.abandon(1, "the robot broke")
+    with pytest.raises(RequestError, match="request 1 is abandoned already"):
+        study.tell(1, batches[1])
+    with pytest.raises(RequestError, match="request 7 was never asked"):
+        study.abandon(7)
+    estimate = study.estimate()
+    assert [request.number for request in study.outstanding] == [3]
+    assert (estimate.waiting, estimate.abandoned) == ((3,), (1,))
+    assert "requests left out: 1 not told yet (3), 1 abandoned (1); the estimate is biased if" in str(estimate)
+    in_order = bps.Study(POLICY, bps.OnPolicy(bps.estimators.importance_sampling))
+    for _ in range(3):
+        in_order.ask()
+    for number in (0, 2):
+        in_order.tell(number, batches[number])
+    assert estimate.value == pytest.approx(in_order.estimate().value, abs=1e-12)
+    np.testing.assert_array_equal(estimate.data.returns, in_order.estimate().data.returns)
 
 
 def test_a_diverged_search_is_stopped_before_sampling_and_what_was_told_stays():
@@ -67,11 +120,22 @@ def test_a_diverged_search_is_stopped_before_sampling_and_what_was_told_stays():
     assert np.isfinite(study.estimate().value)
 
 
+def test_run_goes_on_by_so_many_or_to_a_total():
+    study = bps.Study(POLICY, bps.OnPolicy(), seed=1)
+    study.run(MDP, episodes=150)
+    assert study.run(MDP, total=400).episodes == 400
+    assert study.run(MDP, total=400).episodes == 400
+    assert study.run(MDP, episodes=10).episodes == 410
+    for wrong in ({}, {"episodes": 1, "total": 1}):
+        with pytest.raises(InvalidArgumentError, match="give either episodes or total"):
+            study.run(MDP, **wrong)
+
+
 def test_no_interval_without_information():
     study = bps.Study(POLICY, bps.OnPolicy())
     with pytest.raises(InvalidArgumentError, match="without episodes"):
         study.estimate()
-    study.tell(0, bps.sample(MDP, POLICY, 1, seed=0))
+    study.tell(study.ask().number, bps.sample(MDP, POLICY, 1, seed=0))
     estimate = study.estimate()
     assert estimate.interval() is None
     assert estimate.std_error is None
@@ -119,6 +183,7 @@ def test_an_estimate_that_hangs_on_one_episode_says_so():
     greedy = policy.with_probability(0, 0, 0.999)
     study = bps.Study(policy, bps.OnPolicy(bps.estimators.per_decision))
     batch = bps.sample(rare, greedy, 3000, seed=0)
+    study.ask()
     study.tell(0, bps.Trajectories(batch.observations, batch.actions, batch.rewards, batch.log_probs, batch.mask))
     estimate = study.estimate()
     assert estimate.unreliable

@@ -98,6 +98,7 @@ def searches(mdp):
         "dr-fixed": bps.BPG(0.3, estimator=doubly_robust, model=fixed),
         "as-predictable": bps.OnPolicy(advantage_sum, model),
         "adaptive": bps.AdaptiveBPG(caution=0.0),
+        "adaptive-defensive": bps.AdaptiveBPG(caution=0.0, defensive=0.3),
         "adaptive-pdis": bps.AdaptiveBPG(per_decision, caution=0.0),
         "adaptive-dr": bps.AdaptiveBPG(doubly_robust, model, caution=0.0),
     }
@@ -132,14 +133,14 @@ def all_triples(search, state, everything):
             log_prob += batch.log_probs.sum()
             current, info = search.update(current, batch)
             values.append(info.values[0])
-        return log_prob, jnp.stack(values), jnp.abs(behavior.logits - evaluation.logits).max()
+        return log_prob, jnp.stack(values), jnp.abs(behavior.flat - evaluation.flat).max()
 
     indices = jnp.arange(everything.mask.shape[0])
     over_last = jax.vmap(run_triple, (None, None, 0))
     return jax.lax.map(lambda first: jax.vmap(over_last, (None, 0, None))(first, indices, indices), indices)
 
 
-@pytest.mark.parametrize("name", ["adaptive", "adaptive-pdis", "adaptive-dr"])
+@pytest.mark.parametrize("name", ["adaptive", "adaptive-defensive", "adaptive-pdis", "adaptive-dr"])
 @pytest.mark.parametrize("case", [(0, (2, 2, 2), 0.9), (1, (2, 2, 2), 1.0)], ids=case_id)
 def test_a_three_batch_study_is_unbiased_through_all_that_the_default_search_decides(case, name):
     """Its shift, ridge, step and gate are chosen twice in between."""

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bpsearch import envs, estimators, models, oracle, policies, search, training
+from bpsearch import envs, estimators, exchange, models, oracle, policies, search, store, training
 from bpsearch.envs import TabularMDP
 from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
@@ -12,13 +12,15 @@ from bpsearch.policies import (
     CategoricalMLP,
     FunctionPolicy,
     GaussianMLP,
+    Mixture,
     Policy,
     SoftmaxTable,
     load_policy,
     shipped_policy,
 )
 from bpsearch.sampling import GymnasiumSampler, sample
-from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
+from bpsearch.search import BPG, AdaptiveBPG, Auto, OnPolicy, Search, StepSize
+from bpsearch.store import SQLiteStore
 from bpsearch.study import Study
 from bpsearch.trajectories import Trajectories
 
@@ -30,14 +32,17 @@ _register()
 __all__ = [
     "BPG",
     "AdaptiveBPG",
+    "Auto",
     "CategoricalMLP",
     "Estimate",
     "Estimator",
     "FunctionPolicy",
     "GaussianMLP",
     "GymnasiumSampler",
+    "Mixture",
     "OnPolicy",
     "Policy",
+    "SQLiteStore",
     "Search",
     "SoftmaxTable",
     "StepSize",
@@ -48,6 +53,7 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "exchange",
     "from_sb3",
     "from_torch",
     "load_policy",
@@ -58,6 +64,7 @@ __all__ = [
     "sample",
     "search",
     "shipped_policy",
+    "store",
     "training",
 ]
 

@@ -30,3 +30,14 @@ def check_real(
 def check_discount(value: Any) -> float:
     """Return the discount γ as a float if it lies in [0, 1]."""
     return check_real("discount", value, low=0.0, high=1.0)
+
+
+def check_range(name: str, value: Any) -> tuple[float, float]:
+    """Return `value` as a pair of floats if it is two finite numbers, the first below the second."""
+    try:
+        low, high = (check_real(name, end) for end in value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{name} must be two finite numbers (low, high), got {value!r}") from error
+    if low >= high:
+        raise InvalidArgumentError(f"{name} must be (low, high) with low < high, got {value!r}")
+    return low, high

@@ -59,3 +59,19 @@ class PolicyFileError(BPSearchError, ValueError):
 
 class MissingDependencyError(BPSearchError, ImportError):
     """An optional package that this feature needs is not installed."""
+
+
+class RequestError(BPSearchError, ValueError):
+    """A request was told or abandoned that the study has not asked, or that is told or abandoned already."""
+
+
+class StoreLockedError(BPSearchError, RuntimeError):
+    """A second writer came to a store, or a reader tried to write."""
+
+
+class StoreError(BPSearchError, ValueError):
+    """A store is missing, damaged, of another program or another version."""
+
+
+class SettingsMismatchError(BPSearchError, ValueError):
+    """A store holds a study with other settings than those with which it was opened."""

@@ -53,3 +53,16 @@ def martingale_error(batches: Sequence[Array]) -> MeanError | None:
         return None
     freedom = parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1))
     return MeanError(float(parts.sum() / sizes.sum() ** 2), float(freedom))
+
+
+def clopper_pearson(events: int, episodes: int, level: float) -> tuple[float, float]:
+    """The exact two-sided interval for the probability of an event that happened in `events` of `episodes`."""
+    side = (1.0 - check_real("level", level, above=0.0, high=1.0 - 1e-12)) / 2.0
+    low = float(stats.beta.ppf(side, events, episodes - events + 1)) if events else 0.0
+    return low, binomial_upper_bound(events, episodes, 1.0 - side)
+
+
+def binomial_upper_bound(events: int, episodes: int, level: float) -> float:
+    """The exact one-sided upper bound; without any event it is 1 − δ^(1/n), about log(1/δ)/n."""
+    check_real("level", level, above=0.0, high=1.0 - 1e-12)
+    return float(stats.beta.ppf(level, events + 1, episodes - events)) if events < episodes else 1.0

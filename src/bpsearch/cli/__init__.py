@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bpsearch.cli.evaluate import evaluate
 from bpsearch.cli.shared import AsJson, Out, Seed, prepare_jax, print_json
+from bpsearch.cli.study import study
 from bpsearch.errors import BPSearchError
 from bpsearch.experiments.claims import Claim
 
@@ -36,6 +37,7 @@ _settings = {"debug": False}
 app.command(epilog="Example: bpsearch evaluate --env CartPole-v1 --policy ppo.zip --episodes 1000 --out report")(
     evaluate
 )
+app.add_typer(study)
 
 
 @app.command(epilog="Example: bpsearch demo --out demo")

@@ -27,7 +27,7 @@ def evaluate(
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="mc, bpg (the default), pdis-bpg; on tabular environments as, dr-bpg.")
+        str | None, typer.Option(help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
     horizon: Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")] = None,
@@ -39,6 +39,22 @@ def evaluate(
         Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
     ] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")] = False,
+    target_halfwidth: Annotated[
+        float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
+    ] = None,
+    time_limit: Annotated[float | None, typer.Option(help="Start no batch after this many seconds.")] = None,
+    return_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
+    ] = None,
+    defensive: Annotated[
+        float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
+    ] = 0.0,
+    failure: Annotated[
+        str | None, typer.Option(help="Estimate a probability instead: 'return < -100', 'length >= 500', ...")
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
@@ -65,18 +81,30 @@ def evaluate(
                 num_envs=num_envs,
                 normalize=vec_normalize,
                 trust=trust,
+                failure=failure,
+                return_range=return_range,
+                target_halfwidth=target_halfwidth,
+                time_limit=time_limit,
+                defensive=defensive,
+                store=store,
                 on_batch=on_batch,
             )
     except KeyboardInterrupt:
-        typer.echo("bpsearch: stopped before the end; nothing was written", err=True)
+        typer.echo("bpsearch: stopped before the first batch was complete; nothing was written", err=True)
         sys.exit(130)
     if out is not None:
         result.report(out / "report.html")
         (out / "result.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
     if as_json:
         print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
-        return
-    _print(result, out)
+    else:
+        print_estimate(result)
+        if out is not None:
+            typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")
+    if result.ended == "interrupted":
+        if store is not None:
+            typer.echo(f"bpsearch: {store} has all whole batches, the same command goes on", err=True)
+        sys.exit(130)
 
 
 def _parsed(text: str) -> dict[str, Any]:
@@ -99,8 +127,10 @@ def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study
     with Progress(*columns, console=Console(), transient=True) as progress:
         task = progress.add_task("episodes", total=episodes)
 
-        def show(study: "Study", _: Any) -> None:
-            progress.update(task, completed=study.episodes, description=_line(study.estimate()))
+        def show(study: "Study", info: Any) -> None:
+            # Where all episodes are valued anew an estimate after every batch would cost too much.
+            text = f"last batch {info.values.mean():.5g}" if study.search.revalues else _line(study.estimate())
+            progress.update(task, completed=study.episodes, description=text)
 
         yield show
 
@@ -111,13 +141,16 @@ def _line(estimate: "Estimate") -> str:
     return f"{estimate.value:.5g}{half}{ratio}"
 
 
-def _print(result: "Estimate", out: Path | None) -> None:
+def print_estimate(result: "Estimate") -> None:
+    """The answer and what belongs to it, for the terminal."""
     typer.echo(result.sentence)
-    typer.echo(f"{result.method}; interval by the {result.interval_kind}")
+    typer.echo(f"method: {result.method}; ended by: {result.ended}")
+    typer.echo(f"interval: {result.interval_kind}")
+    typer.echo(f"anytime-valid interval: {result.anytime_kind}")
+    if result.certificate:
+        typer.echo(f"certificate: {result.certificate}")
     effective = result.diagnostics.effective_sample_size
     savings = "unknown" if result.savings is None else f"{result.savings:.2f}"
     typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")
     for warning in result.warnings:
         typer.echo(f"{warning[0].upper()}{warning[1:]}.")
-    if out is not None:
-        typer.echo(f"wrote {out / 'report.html'} and {out / 'result.json'}")

@@ -4,19 +4,33 @@ from bpsearch.envs.acrobot import Acrobot, acrobot
 from bpsearch.envs.adapter import GymnasiumEnv, GymnasiumVectorEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.cartpole_swingup import CartPoleSwingUp, cartpole_swingup
+from bpsearch.envs.classic_control import (
+    ClassicAcrobot,
+    ClassicCartPole,
+    Pendulum,
+    classic_acrobot,
+    classic_cartpole,
+    pendulum,
+)
 from bpsearch.envs.gridworlds import gridworld, rare_event_gridworld, stochastic_gridworld
 from bpsearch.envs.tabular import TabularMDP
 
 __all__ = [
     "Acrobot",
     "CartPoleSwingUp",
+    "ClassicAcrobot",
+    "ClassicCartPole",
     "CompiledEnv",
     "GymnasiumEnv",
     "GymnasiumVectorEnv",
+    "Pendulum",
     "TabularMDP",
     "acrobot",
     "cartpole_swingup",
+    "classic_acrobot",
+    "classic_cartpole",
     "gridworld",
+    "pendulum",
     "rare_event_gridworld",
     "stochastic_gridworld",
 ]

@@ -33,6 +33,11 @@ class CompiledEnv(ABC):
     def action_space(self) -> gymnasium.Space[Any]:
         """The actions that `step` accepts."""
 
+    @property
+    def return_range(self) -> tuple[float, float] | None:
+        """Numbers between which every return lies, whatever the policy; None if they are not known."""
+        return None
+
     @abstractmethod
     def reset(self, key: Array) -> Array:
         """Draw the state in which an episode starts."""

@@ -92,6 +92,19 @@ class TabularMDP(CompiledEnv):
         """Actions 0 to A − 1."""
         return gymnasium.spaces.Discrete(self.actions)
 
+    @property
+    def return_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest return of any possible episode; None if all are the same."""
+        possible = self.transitions > 0.0
+        lowest = highest = np.zeros(self.states)
+        for _ in range(self.horizon):
+            ahead = self.discount * np.where(self.terminal, 0.0, [lowest, highest])
+            lowest = np.where(possible, self.rewards + ahead[0], np.inf).min(axis=(1, 2))
+            highest = np.where(possible, self.rewards + ahead[1], -np.inf).max(axis=(1, 2))
+        starts = self.initial > 0.0
+        low, high = float(lowest[starts].min()), float(highest[starts].max())
+        return (low, high) if low < high else None
+
     def reset(self, key: Array) -> Array:
         """Draw S_0."""
         boundaries = jnp.cumsum(jnp.asarray(self.initial))[:-1] / jnp.sum(self.initial)

@@ -7,6 +7,7 @@ from bpsearch.errors import MissingDependencyError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.files import load_policy, shipped_policy
 from bpsearch.policies.function import FunctionPolicy
+from bpsearch.policies.mixture import Mixture
 from bpsearch.policies.mlp import CategoricalMLP, GaussianMLP
 from bpsearch.policies.table import SoftmaxTable
 
@@ -19,6 +20,7 @@ __all__ = [
     "CategoricalMLP",
     "FunctionPolicy",
     "GaussianMLP",
+    "Mixture",
     "Policy",
     "SoftmaxTable",
     "from_sb3",

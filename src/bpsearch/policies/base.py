@@ -29,6 +29,8 @@ class Policy(ABC):
     # `act` is called with a multiple of this many rows: for small or odd numbers of rows matrix products round a row
     # differently, and an episode should not depend on how many others run beside it.
     row_multiple: ClassVar[int] = 16
+    # Whether an action may depend on earlier steps of its episode, by a memory that samplers carry from step to step.
+    remembers: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -80,10 +82,31 @@ class Policy(ABC):
         actions, log_probs = to_numpy(_jitted_rows(self, uniforms, observations))
         return actions, log_probs, clipped(self.action_space, actions)
 
+    def begin(self, uniforms: Array) -> Any:
+        """What the policy remembers of its episodes before their first steps; nothing, by default.
+
+        Args:
+            uniforms: (N,), one random number in [0, 1) for each episode.
+        """
+        return ()
+
+    def sample_next(self, key: Array, observations: Array, memory: Any) -> tuple[Array, Array, Any]:
+        """`sample` within episodes: takes what `begin` or the step before gave, and gives it for the step after."""
+        return *self.sample(key, observations), memory
+
+    def act_next(self, uniforms: Array, observations: Array, memory: Any) -> tuple[Array, Array, Array, Any]:
+        """`act` within episodes; see `sample_next`."""
+        return *self.act(uniforms, observations), memory
+
     @property
     def deterministic(self) -> bool:
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""
         return False
+
+    @property
+    def constants(self) -> dict[str, Array]:
+        """What the policy computes with besides its leaves, by name: a stored study tells policies apart by it."""
+        return {}
 
     def check_searchable(self) -> None:
         """Refuse a search for a better behavior if there can be none."""

@@ -2,6 +2,7 @@
 
 import zipfile
 import zlib
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -9,24 +10,86 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
+from bpsearch.policies.base import Policy
 from bpsearch.policies.mlp import MLP, CategoricalMLP, GaussianMLP
 from bpsearch.policies.table import SoftmaxTable
+from bpsearch.trajectories import Array
 
 FORMAT = "bpsearch policy 1"
 SHIPPED = ("gridworld-early", "gridworld-converged", "stochastic-gridworld", "cartpole-swingup", "acrobot")
 _NETWORKS: dict[str, type[MLP]] = {cls.__name__: cls for cls in (GaussianMLP, CategoricalMLP)}
 
 
-def save_policy(policy: SoftmaxTable | MLP, path: str | Path) -> None:
-    """Write `policy` to `path`: its kind and its arrays."""
-    kind: dict[str, Any] = {"format": FORMAT, "kind": type(policy).__name__}
-    arrays = {"logits": policy.logits} if isinstance(policy, SoftmaxTable) else _network_arrays(policy)
+def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str = "") -> None:
+    """Write `policy` to `path`: its kind and its arrays.
+
+    Of a policy that is neither a table nor a network of bpsearch, a torch module for instance, only the flat parameters
+    are written (`parameters`): load the policy by its own means and give it those by `with_flat`.
+
+    Args:
+        policy: the policy.
+        path: of the file.
+        request: the identity of the request of a study whose behavior the policy is.
+        how: for a policy of which only the parameters are written, how to load it.
+    """
+    texts, arrays = parts_of(policy)
+    extra = {name: text for name, text in (("request", request), ("how", how)) if text}
+    contents: dict[str, Any] = {"format": FORMAT, **texts, **extra, **arrays}
     with Path(path).open("wb") as file:
-        np.savez(file, **kind, **arrays)
+        np.savez(file, **contents)
+
+
+def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, Array]]:
+    """The texts and the arrays that make a policy; see `of_parts`."""
+    kind = {"kind": type(policy).__name__}
+    if isinstance(policy, SoftmaxTable):
+        return kind, {"logits": np.asarray(policy.logits)}
+    if isinstance(policy, MLP):
+        return kind | {"adapt": policy.adapt}, _network_arrays(policy)
+    return kind, {"parameters": np.asarray(policy.flat)}
+
+
+def is_complete(kind: str) -> bool:
+    """Whether files and stores hold all of a policy of this kind, and not its parameters alone."""
+    return kind == SoftmaxTable.__name__ or kind in _NETWORKS
+
+
+def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
+    """The table or network that `parts_of` took apart.
+
+    Raises:
+        PolicyFileError: the parts are of another kind of policy, or incomplete.
+    """
+    kind = texts["kind"]
+    if not is_complete(kind):
+        raise PolicyFileError(
+            f"only the parameters of a {kind} are kept; load the policy itself by its own means, and give it these "
+            f"parameters by policy.with_flat(parameters). {texts.get('how', '')}".strip()
+        )
+    try:
+        if kind == SoftmaxTable.__name__:
+            return SoftmaxTable(arrays["logits"])
+        layers = range(sum(key.startswith("weight_") for key in arrays))
+        layer_arrays = (tuple(arrays[f"weight_{i}"] for i in layers), tuple(arrays[f"bias_{i}"] for i in layers))
+        head = (arrays["log_std"],) if kind == GaussianMLP.__name__ else ()
+        network: Any = _NETWORKS[kind](*layer_arrays, *head, adapt=texts["adapt"])  # type: ignore[arg-type]
+    except (KeyError, InvalidArgumentError) as error:
+        raise PolicyFileError(f"there is no policy in these arrays: {error}") from error
+    checked: GaussianMLP | CategoricalMLP = network
+    return checked
+
+
+def request_of(path: str | Path) -> str:
+    """The identity of the request for which the policy in `path` was written; empty if it was for none."""
+    try:
+        with Path(path).open("rb") as file:
+            return str(_arrays(file, str(path)).get("request", ""))
+    except OSError as error:
+        raise PolicyFileError(f"cannot read the policy file {path}: {error.strerror or error}") from error
 
 
 def _network_arrays(policy: MLP) -> dict[str, Any]:
-    arrays: dict[str, Any] = {"adapt": policy.adapt}
+    arrays: dict[str, Any] = {}
     for layer, (weight, bias) in enumerate(zip(policy.weights, policy.biases, strict=True)):
         arrays[f"weight_{layer}"], arrays[f"bias_{layer}"] = np.asarray(weight), np.asarray(bias)
     if isinstance(policy, GaussianMLP):
@@ -61,26 +124,21 @@ def shipped_policy(name: str) -> Any:
 
 
 def _read(file: BinaryIO, name: str) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
+    arrays = _arrays(file, name)
+    texts: dict[str, str] = {key: str(arrays.pop(key)) for key in ("kind", "adapt", "how") if key in arrays}
+    try:
+        return of_parts(texts, arrays)
+    except (KeyError, PolicyFileError) as error:
+        raise PolicyFileError(f"{name} does not hold a policy: {error}") from error
+
+
+def _arrays(file: BinaryIO, name: str) -> dict[str, Any]:
     try:
         loaded = np.load(file, allow_pickle=False)
         arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise PolicyFileError(f"{name} is damaged or no npz file: {error}") from error
-    found = str(arrays.get("format", "no format"))
+    found = str(arrays.pop("format", "no format"))
     if found != FORMAT:
         raise PolicyFileError(f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {found!r}")
-    try:
-        return _policy(str(arrays["kind"]), arrays)
-    except (KeyError, InvalidArgumentError) as error:
-        raise PolicyFileError(f"{name} does not hold a policy: {error}") from error
-
-
-def _policy(kind: str, arrays: dict[str, Any]) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
-    if kind == SoftmaxTable.__name__:
-        return SoftmaxTable(arrays["logits"])
-    layers = range(sum(key.startswith("weight_") for key in arrays))
-    layer_arrays = (tuple(arrays[f"weight_{i}"] for i in layers), tuple(arrays[f"bias_{i}"] for i in layers))
-    head = (arrays["log_std"],) if kind == GaussianMLP.__name__ else ()
-    network: Any = _NETWORKS[kind](*layer_arrays, *head, adapt=str(arrays["adapt"]))  # type: ignore[arg-type]
-    checked: GaussianMLP | CategoricalMLP = network
-    return checked
+    return arrays

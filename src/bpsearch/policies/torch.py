@@ -85,6 +85,11 @@ class TorchPolicy(Policy):
         return replace(self, vector=_read_only(parameters))
 
     @property
+    def constants(self) -> dict[str, Array]:
+        """The parameters that are not adapted, and the buffers."""
+        return self.architecture.constants
+
+    @property
     def flat(self) -> Array:
         """The adapted parameters, as a vector."""
         return self.vector
@@ -224,6 +229,13 @@ class Architecture:
                         parameter.copy_(torch.tensor(part).view_as(parameter))
                 self._present = vector
             yield self.head
+
+    @property
+    def constants(self) -> dict[str, Array]:
+        """The parameters that are not adapted, and the buffers, by torch's names."""
+        adapted = {id(parameter) for parameter in self._adapted}
+        tensors = [*self.module.named_parameters(), *self.module.named_buffers()]
+        return {name: tensor.detach().numpy().copy() for name, tensor in tensors if id(tensor) not in adapted}
 
     def gradient(self, value: torch.Tensor) -> Array:
         """The gradient of `value` in the adapted parameters, as a vector."""

@@ -1,8 +1,6 @@
 """The page about one estimate: a single HTML file with its figures inside, which needs no network."""
 
 import math
-import platform
-from importlib import metadata
 from importlib.resources import files
 from typing import Any
 
@@ -11,9 +9,9 @@ from jinja2 import Environment, StrictUndefined
 
 from bpsearch.report.plots import COLORS, band, figure, inline_svg
 from bpsearch.trajectories import Array
+from bpsearch.versions import versions
 
 _WIDTH, _HEIGHT = 5.2, 3.0
-_PACKAGES = ("bpsearch", "jax", "numpy", "scipy", "gymnasium", "torch", "stable-baselines3")
 
 
 def render(estimate: Any) -> str:
@@ -22,13 +20,17 @@ def render(estimate: Any) -> str:
     template = environment.from_string((files("bpsearch.report") / "page.html").read_text(encoding="utf-8"))
     return template.render(
         estimate=estimate,
-        interval=estimate.interval(),
+        brackets=_brackets,
         numbers=_numbers(estimate),
         figures=_figures(estimate),
         settings={name: repr(value) for name, value in estimate.settings.items()},
         call=_call(estimate.settings),
-        versions=_versions(),
+        versions=versions(),
     )
+
+
+def _brackets(interval: tuple[float, float] | None) -> str:
+    return "unknown" if interval is None else f"[{interval[0]:.6g}, {interval[1]:.6g}]"
 
 
 def _numbers(estimate: Any) -> dict[str, str]:
@@ -141,13 +143,3 @@ def _call(settings: dict[str, Any]) -> str:
         return ""
     rest = ", ".join(f"{name}={value!r}" for name, value in settings.items() if name not in ("policy", "env"))
     return f"bps.evaluate({settings['policy']!r}, {settings['env']!r}, {rest})"
-
-
-def _versions() -> dict[str, str]:
-    versions = {"Python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -21,11 +21,14 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Traj
     state = jax.vmap(env.reset)(jax.random.split(start_key, episodes))
     observe = jax.vmap(env.observe)
 
-    def step(carry: tuple[Array, Array], keys: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        state, running = carry
+    # No step has the number of the horizon, so no other draw has this key.
+    memory = policy.begin(jax.random.uniform(jax.random.fold_in(key, env.horizon), (episodes,), dtype=jnp.float64))
+
+    def step(carry: tuple[Array, Array, Array], keys: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+        state, memory, running = carry
         policy_key, env_key = keys
         observations = observe(state)
-        actions, log_probs = policy.sample(policy_key, observations)
+        actions, log_probs, memory = policy.sample_next(policy_key, observations, memory)
         moved, rewards, ended = jax.vmap(env.step)(random.split(env_key, episodes), state, actions)
 
         def while_running(new: Array, old: Array) -> Array:
@@ -39,10 +42,10 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Traj
             jnp.where(running, log_probs, 0.0),
             running,
         )
-        return (state, running & ~ended), record
+        return (state, memory, running & ~ended), record
 
     keys = jax.vmap(lambda time: jax.random.split(jax.random.fold_in(key, time)))(jnp.arange(env.horizon))
-    (state, _), record = jax.lax.scan(step, (state, jnp.ones(episodes, bool)), keys)
+    (state, _, _), record = jax.lax.scan(step, (state, memory, jnp.ones(episodes, bool)), keys)
     observations, actions, rewards, log_probs, mask = (jnp.moveaxis(x, 0, 1) for x in record)
     return trajectories_inside_jit(
         observations=observations,

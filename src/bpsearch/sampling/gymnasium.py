@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
+import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
@@ -156,6 +157,17 @@ def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
         ) from crash.__cause__
 
 
+def _renewed(memory: Any, slot: int, new: Any) -> Any:
+    """The policy's memory with that of one slot as it is when an episode begins."""
+
+    def write_row(column: Array, row: Array) -> Array:
+        column = column.copy()
+        column[slot] = row[0]
+        return column
+
+    return jax.tree_util.tree_map(write_row, memory, new)
+
+
 class _Run:
     """The loop over steps; `episode` tells which episode each slot is running, or −1."""
 
@@ -173,6 +185,7 @@ class _Run:
         noise = np.zeros((rows, _NOISE_STEPS, policy.uniforms))
         every_row = np.arange(rows)
         position = np.zeros(rows, int)
+        memory = policy.begin(np.zeros(rows))
         streams: dict[int, np.random.Generator] = {}
         # A policy of unbounded actions knows nothing of the environment's bounds.
         bounded = policy.action_space != slots.action_space
@@ -188,6 +201,8 @@ class _Run:
                     self.episode[slot] = waiting.popleft()
                     stream = episode_stream(self.seed, self.batch, int(self.episode[slot]))
                     seeds.append(int(stream.integers(2**32)))
+                    if policy.remembers:
+                        memory = _renewed(memory, slot, policy.begin(stream.random(1)))
                     stream.random(out=noise[slot])
                     streams[slot] = stream
                 step[free] = position[free] = 0
@@ -197,7 +212,7 @@ class _Run:
             if not running:
                 return
             write(observations, slice(count), slots.observations)
-            actions, log_probs, executed = policy.act(noise[every_row, position], observations)
+            actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
             slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
             records.after(slots.rewards)

@@ -1,6 +1,7 @@
 """Searches: `init(policy) -> state`, `behavior(state) -> policy`, `step(state, trajectories) -> (state, info)`."""
 
 from bpsearch.search.adaptive import AdaptiveBPG, AdaptiveState
+from bpsearch.search.auto import Auto
 from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.on_policy import OnPolicy, OnPolicyState
@@ -10,6 +11,7 @@ __all__ = [
     "BPG",
     "AdaptiveBPG",
     "AdaptiveState",
+    "Auto",
     "BPGState",
     "Info",
     "OnPolicy",

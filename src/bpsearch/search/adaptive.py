@@ -8,17 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.checks import check_real
-from bpsearch.errors import BiasedEstimatorError, InvalidArgumentError, OnPolicyError
+from bpsearch.errors import BiasedEstimatorError, OnPolicyError
 from bpsearch.estimators.base import Estimator, log_ratios
 from bpsearch.estimators.importance import importance_sampling
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.search.base import Info, Search
+from bpsearch.search.base import Info, Search, check_defensive
+from bpsearch.search.cross_fitting import check_size
 from bpsearch.search.valuation import ValuationState
 from bpsearch.trajectories import Array, Trajectories
 
-MAX_PARAMETERS = 2000  # the step solves systems of this size
 # What no episode seen so far may exceed under the next behavior: a large weight harms more than a small one.
 LARGEST_LOG_WEIGHT, SMALLEST_LOG_WEIGHT = 0.2, -1.0
 SMALLEST_EFFECTIVE_SHARE = 0.8  # of the effective sample size that is predicted for the next behavior
@@ -97,15 +97,18 @@ class AdaptiveBPG(Search):
         model: for estimators with a control variate; learned predictably, or fixed.
         caution: how many standard errors are taken off what the predictions of left-out episodes seem to explain, so
             that luck does not count as gain.
+        defensive: α of the defensive mixture (`Mixture`) that collects the episodes in place of π_θ; 0 is π_θ alone.
     """
 
     estimator: Estimator = importance_sampling
     model: TabularModel | None = None
     caution: float = 0.5
+    defensive: float = 0.0
 
     def __post_init__(self) -> None:
         valuation = self.valuation  # checks that estimator and model belong together
         check_real("caution", self.caution, low=0.0)
+        check_defensive(self.defensive)
         if self.estimator.on_policy:
             raise OnPolicyError(
                 f"{self.estimator.name} is unbiased only on-policy, so no other behavior can serve it; "
@@ -121,12 +124,7 @@ class AdaptiveBPG(Search):
         """Before the first batch: θ_0 = θ_e."""
         policy.check_searchable()
         parameters = to_numpy(policy.flat)
-        size = len(parameters)
-        if size > MAX_PARAMETERS:
-            raise InvalidArgumentError(
-                f"the search adapts at most {MAX_PARAMETERS} parameters, got {size}; adapt the last layer only "
-                f"(adapt=...), or use BPG with a step size of your own"
-            )
+        size = check_size(policy)
         zero, vector, candidates = np.float64(0.0), np.zeros(size), len(CANDIDATES)
         return AdaptiveState(
             valuation=self.valuation.init(policy, discount),
@@ -149,8 +147,9 @@ class AdaptiveBPG(Search):
 
     @in_64_bit
     def behavior(self, state: AdaptiveState) -> Policy:
-        """π_{θ_i}."""
-        return state.valuation.evaluation.with_flat(state.parameters)
+        """π_{θ_i}, or its defensive mixture."""
+        evaluation = state.valuation.evaluation
+        return self.defended(evaluation, evaluation.with_flat(state.parameters))
 
     def explained(self, state: AdaptiveState) -> float:
         """What predictions of left-out episodes say: 1 − their residual variance relative to Monte Carlo's."""

@@ -1,12 +1,15 @@
 """The interface of searches: `init`, `behavior`, `step`."""
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import jax
 import numpy as np
 
+from bpsearch.checks import check_real
 from bpsearch.estimators.base import (
     ON_POLICY_TOLERANCE,
     Estimator,
@@ -17,6 +20,7 @@ from bpsearch.estimators.base import (
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, to_numpy
 from bpsearch.policies.base import Policy
+from bpsearch.policies.mixture import Mixture
 from bpsearch.search.valuation import Valuation
 from bpsearch.trajectories import Array, Trajectories
 
@@ -54,6 +58,17 @@ class Search(ABC):
 
     estimator: Estimator
     model: TabularModel | None
+    # The share α of episodes that the evaluation policy runs; a search that moves has it as a setting.
+    defensive: float = 0.0
+
+    @property
+    def weight_bound(self) -> float:
+        """What no importance weight of an episode can exceed: 1/α of the defensive mixture, or infinity."""
+        return 1.0 / self.defensive if self.defensive else math.inf
+
+    def defended(self, evaluation: Policy, component: Policy) -> Policy:
+        """The behavior for a searched π_θ: π_θ itself, or its defensive mixture with the evaluation policy."""
+        return Mixture(evaluation, component, np.float64(self.defensive)) if self.defensive else component
 
     @property
     def valuation(self) -> Valuation:
@@ -79,6 +94,25 @@ class Search(ABC):
     @abstractmethod
     def update(self, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:
         """`step` as a pure JAX function, without checks."""
+
+    @property
+    def label(self) -> str:
+        """What results call the search with its estimator."""
+        return f"{type(self).__name__}, {self.estimator.name}"
+
+    @property
+    def unbiased(self) -> bool:
+        """Whether the estimate that follows from the values is unbiased."""
+        return self.estimator.unbiased and not self.valuation.revalues
+
+    @property
+    def revalues(self) -> bool:
+        """Whether a new batch changes the values of the earlier ones."""
+        return self.valuation.revalues
+
+    def revalue(self, state: Any, batches: Sequence[Trajectories]) -> tuple[list[Array], float | None]:
+        """The values of all batches as `state` sees them, and the share of the variance that is thought removed."""
+        return [self.valuation.values(state.valuation, batch) for batch in batches], self.explained(state)
 
     def explained(self, state: Any) -> float | None:
         """The share of the variance that the search expects its behaviors to remove; None if it does not know."""
@@ -109,6 +143,11 @@ class Search(ABC):
         check_on_policy(self.estimator, ratios)
         check_values(f"the {self.estimator.name} value", info.values, ratios)
         check_values(f"the squared {self.estimator.name} value", squares, ratios)
+
+
+def check_defensive(share: float) -> float:
+    """Return the share α of a defensive mixture as a float; 0 means none."""
+    return check_real("defensive", share, low=0.0, high=0.99)
 
 
 def _update(search: Search, state: Any, trajectories: Trajectories) -> tuple[Any, Info]:

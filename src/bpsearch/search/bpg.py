@@ -16,7 +16,7 @@ from bpsearch.estimators.score_weights import score_weights
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.search.base import Info, Search
+from bpsearch.search.base import Info, Search, check_defensive
 from bpsearch.search.step_size import StepSize
 from bpsearch.search.valuation import ValuationState
 from bpsearch.trajectories import Array, Trajectories
@@ -71,6 +71,8 @@ class BPG(Search):
         model: for estimators with a control variate.
         patience: early stopping (the paper, appendix C): after this many batches in a row whose mean X² is not below
             the lowest so far, the search ends at the θ of the lowest. None never stops.
+        defensive: α of the defensive mixture (`Mixture`) that collects the episodes in place of π_θ; 0 is π_θ alone,
+            as in the paper. The gradient is that of the mixture's variance.
     """
 
     step_size: float | StepSize
@@ -79,6 +81,7 @@ class BPG(Search):
     center: bool = False
     model: TabularModel | None = None
     patience: int | None = None
+    defensive: float = 0.0
 
     def __post_init__(self) -> None:
         valuation = self.valuation  # checks that estimator and model belong together
@@ -86,6 +89,7 @@ class BPG(Search):
             object.__setattr__(self, "step_size", StepSize(self.step_size))
         if self.patience is not None:
             check_integer("patience", self.patience)
+        check_defensive(self.defensive)
         if valuation.estimator.on_policy:
             raise OnPolicyError(
                 f"{self.estimator.name} is unbiased only on-policy, so no other behavior can serve it; "
@@ -123,8 +127,9 @@ class BPG(Search):
 
     @in_64_bit
     def behavior(self, state: BPGState) -> Policy:
-        """π_{θ_i}."""
-        return state.valuation.evaluation.with_flat(state.parameters)
+        """π_{θ_i}, or its defensive mixture."""
+        evaluation = state.valuation.evaluation
+        return self.defended(evaluation, evaluation.with_flat(state.parameters))
 
     def update(self, state: BPGState, trajectories: Trajectories) -> tuple[BPGState, Info]:
         """One iteration of Algorithm 1 (lines 4 to 6)."""

@@ -1,0 +1,77 @@
+"""Robust on-policy sampling (Zhong et al., 2022): the biased rival."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.checks import check_real
+from bpsearch.estimators import Estimator, estimator
+from bpsearch.estimators.base import discounts
+from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
+from bpsearch.policies.base import Policy
+from bpsearch.search import Info, Search
+from bpsearch.search.valuation import ValuationState
+from bpsearch.trajectories import Array, Trajectories
+
+
+@estimator(unbiased=False)
+def plain_average(rewards: Array, log_ratios: Array, mask: Array, discount: Array) -> Array:
+    """g(H), whatever behavior has collected the episode."""
+    return (rewards * discounts(discount, rewards)).sum(axis=-1)
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class ROSState:
+    """What is carried on: Σ ∇log π_e(A_t|S_t) over all steps so far, and how many steps there were."""
+
+    valuation: ValuationState
+    score: Array
+    steps: Array
+
+
+@dataclass(frozen=True)
+class ROS(Search):
+    """Sample what on-policy sampling has missed so far, and average the returns as they come.
+
+        θ_{i+1} = θ_e − lr · mean of ∇log π_e(A_t|S_t) over all steps so far
+
+    Actions that were taken too often become less likely, so that the data approach those that π_e is expected to give.
+    The returns are not weighted, so the estimate is biased for every finite number of episodes.
+
+    Attributes:
+        rate: lr.
+    """
+
+    rate: float
+    estimator: Estimator = plain_average
+    model: None = None
+
+    def __post_init__(self) -> None:
+        check_real("rate", self.rate, above=0.0)
+
+    @in_64_bit
+    def init(self, policy: Policy, discount: float = 1.0) -> ROSState:
+        """Before the first episode the behavior is the evaluation policy."""
+        policy.check_searchable()
+        score = np.zeros(len(to_numpy(policy.flat)))
+        return ROSState(self.valuation.init(policy, discount), score, np.float64(0.0))
+
+    @in_64_bit
+    def behavior(self, state: ROSState) -> Policy:
+        """π at θ_e less the step."""
+        evaluation = state.valuation.evaluation
+        theta = jnp.asarray(evaluation.flat)
+        step = self.rate * state.score / jnp.maximum(state.steps, 1.0)
+        return evaluation.with_flat((theta - step).astype(theta.dtype))
+
+    def update(self, state: ROSState, trajectories: Trajectories) -> tuple[ROSState, Info]:
+        """Add the scores of the batch."""
+        valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
+        values = self.estimator.function(*arguments)
+        mask = jnp.asarray(trajectories.mask, jnp.float64)
+        score = state.valuation.evaluation.score(trajectories.observations, trajectories.actions, mask)
+        zero = jnp.zeros(())
+        moved = replace(state, valuation=valuation, score=state.score + score, steps=state.steps + mask.sum())
+        return moved, Info(values, arguments[1].sum(axis=-1), jnp.mean(values**2), zero, zero)

@@ -1,0 +1,262 @@
+"""`bpsearch study`: a study in a file, for people who run the episodes themselves."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bpsearch.cli.evaluate import print_estimate
+from bpsearch.cli.shared import AsJson, Seed, prepare_jax, print_json
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
+
+if TYPE_CHECKING:
+    from bpsearch.store.ledger import Ledger
+    from bpsearch.study import Study
+
+study = typer.Typer(
+    name="study",
+    help="A study in a file: ask for a behavior policy, run it wherever you like, tell what happened.",
+    epilog="Example: bpsearch study create study.db --policy policy.npz",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+File = Annotated[Path, typer.Argument(help="The study's file.")]
+Number = Annotated[int, typer.Argument(help="The number of the request.", min=0)]
+Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
+
+
+@study.command(epilog="Example: bpsearch study create study.db --policy policy.npz --method bpg")
+def create(
+    file: File,
+    policy: Annotated[
+        str, typer.Option(help="An .npz of bpsearch, the name of a shipped policy, or a .zip of Stable-Baselines3.")
+    ],
+    method: Annotated[str, typer.Option(help="mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.")] = "bpg",
+    env: Annotated[
+        str | None, typer.Option(help="Gymnasium id; needed for a .zip and for the methods as and dr-bpg.")
+    ] = None,
+    discount: Annotated[float, typer.Option(help="The discount.")] = 1.0,
+    seed: Seed = 0,
+    trust: Trust = False,
+) -> None:
+    """Make a new study."""
+    prepare_jax()
+    from bpsearch.envs.registration import FACTORIES
+    from bpsearch.evaluate import own_env, search_for
+    from bpsearch.policies.sources import policy_of
+    from bpsearch.study import Study
+
+    if file.exists():
+        raise StoreError(f"{file} exists already; a new study needs a new file")
+    if policy.endswith(".zip") and env is None:
+        raise InvalidArgumentError("--env is needed for a policy of Stable-Baselines3, whose file does not name it")
+    place: Any = own_env(env, {}) if env in FACTORIES else env
+    loaded = policy_of(policy, place, trust=trust)
+    with Study(loaded, search_for(method, place), discount=discount, seed=seed, store=file) as made:
+        made.fix({"source": policy, "env": env})
+        typer.echo(f"{file}: study {made.identity}, {type(made.search).__name__}, {made.search.estimator.name}")
+
+
+@study.command(epilog="Example: bpsearch study status study.db")
+def status(file: File, as_json: AsJson = False) -> None:
+    """Show what a study has asked and been told; also while another process is at it."""
+    from bpsearch.store import SQLiteStore
+    from bpsearch.store.ledger import Ledger, Status
+
+    with SQLiteStore(file, read_only=True) as store, store.reading():
+        ledger = Ledger(store)
+        _check_study(ledger)
+        entries, facts, settings = ledger.entries(), ledger.facts, ledger.settings
+        told = [entry.number for entry in entries if entry.status is Status.TOLD]
+        episodes = sum(len(ledger.batch(number).values) for number in told)
+    waiting = [entry for entry in entries if entry.status is Status.OPEN]
+    given_up = [entry for entry in entries if entry.status is Status.ABANDONED]
+    if as_json:
+        rows = [{"number": e.number, "identity": e.identity, "asked": e.asked} for e in waiting]
+        abandoned = [{"number": e.number, "reason": e.reason, "since": e.settled} for e in given_up]
+        print_json(
+            {**facts, "settings": settings, "episodes": episodes, "told": told, "open": rows, "abandoned": abandoned}
+        )
+        return
+    typer.echo(f"study {facts['identity']}, made {facts['created']} with bpsearch {facts['versions']['bpsearch']}")
+    typer.echo(f"{episodes} episodes in {len(told)} batches told, {len(waiting)} open, {len(given_up)} abandoned")
+    for entry in waiting:
+        typer.echo(f"request {entry.number} ({entry.identity}) waits since {entry.asked}")
+    for entry in given_up:
+        typer.echo(f"request {entry.number} was abandoned {entry.settled}{f': {entry.reason}' if entry.reason else ''}")
+
+
+@study.command(epilog="Example: bpsearch study ask study.db --out behavior.npz")
+def ask(
+    file: File,
+    out: Annotated[Path, typer.Option(help="File for the behavior policy.")],
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Ask for a behavior policy, which is written to a file; its identity must come back with the episodes."""
+    prepare_jax()
+    from bpsearch.policies.files import save_policy
+
+    with _opened(file, trust=trust) as opened:
+        if not out.parent.is_dir():
+            raise InvalidArgumentError(f"--out must be in a directory that exists, got {out}")
+        source = opened.ledger.settings.get("source")
+        request = opened.ask()
+        how = f"The study was made with {source}: bpsearch.policies.sources.policy_of({source!r}, env) loads it."
+        save_policy(request.behavior, out, request=request.identity, how=how)
+    if as_json:
+        print_json({"number": request.number, "identity": request.identity, "policy": str(out)})
+        return
+    typer.echo(f"request {request.number} ({request.identity}): run the policy in {out}")
+
+
+@study.command(epilog="Example: bpsearch study tell study.db 0 episodes.npz")
+def tell(
+    file: File,
+    number: Number,
+    episodes: Annotated[Path, typer.Argument(help="The episodes: an .npz, or the directory of a Minari dataset.")],
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell the episodes of a request."""
+    prepare_jax()
+    from bpsearch.exchange import load_minari, load_npz
+
+    delivery = load_minari(episodes) if episodes.is_dir() else load_npz(episodes)
+    if not delivery.request:
+        raise InvalidTrajectoriesError(
+            f"{episodes} does not say which request it answers; the identity in the policy's file must come back as "
+            f"'request'"
+        )
+    with _opened(file, trust=trust) as opened:
+        opened.tell(number, delivery.trajectories, request=delivery.request)
+        total = opened.episodes
+    if as_json:
+        print_json({"number": number, "episodes": len(delivery.trajectories), "total": total})
+        return
+    typer.echo(f"request {number} has {len(delivery.trajectories)} episodes; the study has {total}")
+
+
+@study.command(epilog="Example: bpsearch study abandon study.db 3 --reason 'power cut'")
+def abandon(
+    file: File,
+    number: Number,
+    reason: Annotated[str, typer.Option(help="Why; every estimate will name the request.")] = "",
+    trust: Trust = False,
+) -> None:
+    """Wait no longer for a request. The estimate is biased if the reason lies in what happened in its episodes."""
+    prepare_jax()
+    with _opened(file, trust=trust) as opened:
+        opened.abandon(number, reason)
+    typer.echo(f"request {number} is abandoned")
+
+
+@study.command(epilog="Example: bpsearch study estimate study.db --json")
+def estimate(file: File, trust: Trust = False, as_json: AsJson = False) -> None:
+    """The estimate from everything told so far; also while another process is at it."""
+    prepare_jax()
+    with _opened(file, trust=trust, read_only=True) as opened:
+        found = opened.estimate()
+    if as_json:
+        print_json(found.to_json())
+        return
+    print_estimate(found)
+
+
+@study.command(epilog="Example: bpsearch study report study.db --out report.html")
+def report(
+    file: File,
+    out: Annotated[Path, typer.Option(help="File for the page.")] = Path("report.html"),
+    trust: Trust = False,
+) -> None:
+    """Write a page that shows and explains the estimate."""
+    prepare_jax()
+    with _opened(file, trust=trust, read_only=True) as opened:
+        typer.echo(f"wrote {opened.estimate().report(out)}")
+
+
+@study.command(epilog="Example: bpsearch study verify study.db")
+def verify(file: File, trust: Trust = False) -> None:
+    """Check every record of a study, and that its episodes lead to its numbers; exit code 1 if not."""
+    prepare_jax()
+    from bpsearch.store import SQLiteStore
+    from bpsearch.store.ledger import Ledger
+
+    with SQLiteStore(file, read_only=True) as store:
+        ledger = Ledger(store)
+        found = ledger.damages()
+        if not found:
+            _check_study(ledger)
+    if not found:
+        with _opened(file, trust=trust, read_only=True) as opened:
+            found = opened.verify()
+    for line in found:
+        typer.echo(line)
+    if found:
+        typer.echo(f"{file} is damaged; `bpsearch study export` writes the batches that are intact")
+        raise typer.Exit(1)
+    typer.echo(f"{file} is as it was written, and its episodes lead to its numbers")
+
+
+@study.command(epilog="Example: bpsearch study export study.db --out episodes")
+def export(
+    file: File,
+    out: Annotated[Path, typer.Option(help="Directory for the episodes, one file for each batch.")],
+    to: Annotated[str, typer.Option("--format", help="npz or minari.")] = "npz",
+    trust: Trust = False,
+) -> None:
+    """Write the episodes of all told batches; of a damaged study those that are intact. Exit code 1 if one is not."""
+    prepare_jax()
+    from bpsearch.exchange import save_minari, save_npz
+    from bpsearch.store import SQLiteStore
+    from bpsearch.store.ledger import Ledger
+
+    if to not in ("npz", "minari"):
+        raise InvalidArgumentError(f"--format must be npz or minari, got {to!r}")
+    policy: Any = None
+    if to == "minari":
+        with _opened(file, trust=trust, read_only=True) as opened:
+            policy = opened.policy
+    out.mkdir(parents=True, exist_ok=True)
+    written = 0
+    with SQLiteStore(file, read_only=True) as store:
+        ledger = Ledger(store)
+        damaged = ledger.damages()
+        numbers = set(store.intact("episodes")) & set(store.intact("request"))
+        for number in sorted(numbers):
+            identity, trajectories = ledger.read_entry(number).identity, ledger.episodes(number)
+            if policy is None:
+                save_npz(out / f"batch-{number}.npz", trajectories, request=identity)
+            else:
+                spaces = (policy.observation_space, policy.action_space)
+                save_minari(out / f"batch-{number}", trajectories, *spaces, request=identity)
+            written += 1
+    typer.echo(f"wrote {written} batches to {out}")
+    for line in damaged:
+        typer.echo(f"not written: {line}" if line.startswith("episodes") else line)
+    if damaged:
+        raise typer.Exit(1)
+
+
+def _opened(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
+    """The study in `file`, with its policy, which for Stable-Baselines3 comes from the file that it was made with."""
+    from bpsearch.policies.files import is_complete
+    from bpsearch.policies.sources import policy_of
+    from bpsearch.store import SQLiteStore
+    from bpsearch.store.ledger import Ledger
+    from bpsearch.study import Study
+
+    with SQLiteStore(file, read_only=True) as store:
+        ledger = Ledger(store)
+        _check_study(ledger)
+        settings = ledger.settings
+    policy = None
+    if not is_complete(settings["policy"]["kind"]) and settings.get("env"):
+        policy = policy_of(settings["source"], settings["env"], trust=trust)
+    return Study.open(file, policy=policy, read_only=read_only)
+
+
+def _check_study(ledger: "Ledger") -> None:
+    if ledger.is_empty:
+        raise StoreError(f"{ledger.store} holds no study yet")

@@ -1,0 +1,168 @@
+"""The defensive mixture: a behavior that runs the evaluation policy for whole episodes now and then."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
+from bpsearch.policies.base import Policy
+from bpsearch.trajectories import Array
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class Mixture(Policy):
+    """With probability α an episode is run by π_e from its first step to its last, else by π_θ.
+
+    An observer who sees the episode but not the draw sees a behavior that depends on the history,
+
+        μ(A_0, ..., A_t|S_0, ..., S_t) = α Π_{i≤t} π_e(A_i|S_i) + (1 − α) Π_{i≤t} π_θ(A_i|S_i),
+
+    whose conditional log-probabilities are the differences of log μ from step to step. They are what is recorded, so
+    that every estimator that takes log π_e − log π_b step by step stays unbiased, and every prefix has the weight
+
+        ρ_{0:t} = Π π_e / μ ≤ 1/α.
+
+    A mixture in every single step would bound the weight of an episode by (1/α)^L only. The parameters are those of
+    π_θ; time is the second axis wherever whole episodes are given.
+
+    Attributes:
+        evaluation: π_e.
+        component: π_θ, the same policy with other parameters.
+        share: α in (0, 1).
+    """
+
+    evaluation: Policy
+    component: Policy
+    share: Array
+
+    @property
+    def traceable(self) -> bool:  # type: ignore[override]
+        """As the evaluation policy."""
+        return self.evaluation.traceable
+
+    @property
+    def row_multiple(self) -> int:  # type: ignore[override]
+        """As the evaluation policy."""
+        return self.evaluation.row_multiple
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """It does: which of the two runs the episode, and how probable the episode is under each."""
+        return True
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The evaluation policy's."""
+        return self.evaluation.observation_space
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The evaluation policy's."""
+        return self.evaluation.action_space
+
+    @property
+    def parameters(self) -> Any:
+        """θ."""
+        return self.component.parameters
+
+    def with_parameters(self, parameters: Any) -> Self:
+        """The mixture with another π_θ."""
+        return replace(self, component=self.component.with_parameters(parameters))
+
+    @property
+    def flat(self) -> Array:
+        """θ as a vector."""
+        return self.component.flat
+
+    def with_flat(self, vector: Array) -> Self:
+        """The mixture with another π_θ."""
+        return replace(self, component=self.component.with_flat(vector))
+
+    @property
+    def uniforms(self) -> int:
+        """As the evaluation policy: the draw of the episode is made in `begin`."""
+        return self.evaluation.uniforms
+
+    def check_support(self, evaluation: Policy) -> None:
+        """Nothing to refuse: the evaluation policy is part of the mixture."""
+
+    def begin(self, uniforms: Array) -> Any:
+        """Who runs each episode, and log Π π_e and log Π π_θ of its steps so far."""
+        zeros = uniforms * 0.0
+        return uniforms < self.share, zeros, zeros
+
+    @in_64_bit
+    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+        """Draw the first action of an episode for each observation."""
+        draw, key = jax.random.split(key)
+        rows = np.shape(jax.tree_util.tree_leaves(observations)[0])[:1]
+        memory = self.begin(jax.random.uniform(draw, rows, dtype=jnp.float64))
+        return at_the_edge(self.sample_next(key, observations, memory)[:2])
+
+    def sample_next(self, key: Array, observations: Array, memory: Any) -> tuple[Array, Array, Any]:
+        """Draw by the policy that runs the episode; the log-probability is the mixture's, given the history."""
+        by_evaluation, by_component = (p.sample(key, observations)[0] for p in (self.evaluation, self.component))
+        actions = _rowwise(jnp.where, memory[0], by_evaluation, by_component)
+        log_probs, memory = self._recorded(observations, actions, memory)
+        return actions, log_probs, memory
+
+    @in_64_bit
+    def act_next(self, uniforms: Array, observations: Array, memory: Any) -> tuple[Array, Array, Array, Any]:
+        """As `sample_next`, by given random numbers."""
+        by_component = self.component.act(uniforms, observations)
+        by_evaluation = self.evaluation.act(uniforms, observations)
+        actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
+        recorded = _jitted_recorded if self.traceable else Mixture._recorded
+        log_probs, memory = at_the_edge(recorded(self, observations, actions, memory))
+        return actions, log_probs, executed, memory
+
+    @in_64_bit
+    def log_prob(self, observations: Array, actions: Array) -> Array:
+        """(N, T), log μ(a_t|s_t and the steps before it) of whole episodes; padding at the end does no harm."""
+        return at_the_edge(_increments(self.share, *self._log_probs(observations, actions)))
+
+    @in_64_bit
+    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+        """Σ_nt c_nt ∇θ log μ(a_nt|history), by the chain rule through the log-probabilities of π_θ."""
+        of_evaluation, of_component = self._log_probs(observations, actions)
+        _, pullback = jax.vjp(lambda log_probs: _increments(self.share, of_evaluation, log_probs), of_component)
+        (by_step,) = pullback(jnp.asarray(weights, jnp.float64))
+        return self.component.score(observations, actions, at_the_edge(by_step))
+
+    def _log_probs(self, observations: Array, actions: Array) -> tuple[Array, Array]:
+        of_evaluation, of_component = (
+            jnp.asarray(policy.log_prob(observations, actions), jnp.float64)
+            for policy in (self.evaluation, self.component)
+        )
+        # A step that neither policy could take is padding; infinities there would spoil the gradient before it.
+        possible = jnp.isfinite(of_evaluation) | jnp.isfinite(of_component)
+        return jnp.where(possible, of_evaluation, 0.0), jnp.where(possible, of_component, 0.0)
+
+    def _recorded(self, observations: Array, actions: Array, memory: Any) -> tuple[Array, Any]:
+        """The mixture's log-probabilities of the next actions, and the memory after them."""
+        chosen, *before = memory
+        after = [total + step for total, step in zip(before, self._log_probs(observations, actions), strict=True)]
+        return _joint(self.share, *after) - _joint(self.share, *before), (chosen, *after)
+
+
+def _joint(share: Array, of_evaluation: Array, of_component: Array) -> Array:
+    """Log μ of the actions so far, from the log-probabilities of all of them under π_e and under π_θ."""
+    return jnp.logaddexp(jnp.log(share) + of_evaluation, jnp.log1p(-jnp.asarray(share)) + of_component)
+
+
+def _increments(share: Array, of_evaluation: Array, of_component: Array) -> Array:
+    """(N, T), how log μ changes with each step."""
+    joint = _joint(share, jnp.cumsum(of_evaluation, axis=1), jnp.cumsum(of_component, axis=1))
+    return jnp.diff(joint, axis=1, prepend=0.0)
+
+
+def _rowwise(where: Any, chosen: Array, one: Array, other: Array) -> Array:
+    return where(chosen.reshape(chosen.shape + (1,) * (np.ndim(one) - chosen.ndim)), one, other)
+
+
+_jitted_recorded = jax.jit(Mixture._recorded)

@@ -1,0 +1,78 @@
+"""The state of a search as named arrays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from bpsearch.errors import InvalidArgumentError, StoreError
+from bpsearch.store.codec import Record, digest
+from bpsearch.trajectories import Array
+
+
+class Snapshots:
+    """Turns states of one search into records and back.
+
+    A state is a pytree; its structure, and whatever in it is not an array, is that of the search's first state, which
+    settings and policy make anew. So only arrays are kept, and of those only the ones that are not as they were at
+    first: the evaluation policy, for instance, is not written again with every batch.
+
+    Args:
+        first: the state before the first batch.
+    """
+
+    def __init__(self, first: Any) -> None:
+        leaves, structure = jax.tree_util.tree_flatten_with_path(first)
+        self._structure: Any = structure
+        self._first = {jax.tree_util.keystr(path): leaf for path, leaf in leaves}
+        self._digests = {name: digest(leaf) for name, leaf in self._first.items()}
+
+    def record(self, state: Any) -> Record:
+        """What is to be kept of a state.
+
+        Raises:
+            InvalidArgumentError: the state has another structure than the first one.
+        """
+        leaves, structure = jax.tree_util.tree_flatten(state)
+        if structure != self._structure:
+            raise InvalidArgumentError(
+                f"the state of a search must keep its structure from batch to batch to be stored: expected "
+                f"{self._structure}, got {structure}"
+            )
+        changed: dict[str, Array] = {}
+        for (name, first), leaf in zip(self._first.items(), leaves, strict=True):
+            if not _same(first, leaf):
+                changed[name] = np.asarray(leaf)
+        kept = {name: self._digests[name] for name in self._first if name not in changed}
+        return Record({"as at first": kept}, changed)
+
+    def state(self, record: Record) -> Any:
+        """The state of which `record` was made.
+
+        Raises:
+            StoreError: the record is of another search.
+        """
+        kept: Mapping[str, str] = record.facts["as at first"]
+        if set(kept) | set(record.arrays) != set(self._first):
+            odd = sorted((set(kept) | set(record.arrays)) ^ set(self._first))
+            raise StoreError(f"the stored state is of another search or version: they differ in {', '.join(odd)}")
+        for name, expected in kept.items():
+            if self._digests[name] != expected:
+                raise StoreError(
+                    f"the stored state is of another search or version: {name} was not {self._first[name]!r} at first"
+                )
+        leaves = [record.arrays.get(name, first) for name, first in self._first.items()]
+        return jax.tree_util.tree_unflatten(self._structure, leaves)
+
+
+def _same(first: Any, leaf: Any) -> bool:
+    """Whether a leaf is still the very bits, of the very kind, that it was at first."""
+    if first is leaf:
+        return True
+    if np.ndim(first) != np.ndim(leaf) or isinstance(first, np.ndarray | np.generic | jax.Array) != isinstance(
+        leaf, np.ndarray | np.generic | jax.Array
+    ):
+        return False
+    one, other = np.asarray(first), np.asarray(leaf)
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()

@@ -1,0 +1,160 @@
+"""The benchmark of evaluators measures what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import bpsearch as bps
+from benchmarks.evaluators.measure import Studies, cell
+from benchmarks.evaluators.methods import METHODS
+from benchmarks.evaluators.ros import ROS
+from benchmarks.evaluators.run import run
+from benchmarks.evaluators.table import read_csv, write_csv
+from benchmarks.evaluators.tasks import TASKS, references
+from bpsearch.intervals import martingale_error
+from enumeration import enumerate_trajectories
+
+ROOT = Path(__file__).parent.parent
+TABLES = [name for name in TASKS if name.startswith(("gridworld", "stochastic", "rare", "random"))]
+
+
+def values(seed=0, studies=3, batches=4, size=7):
+    scale = np.arange(1, batches + 1)[:, None]
+    return np.random.default_rng(seed).normal(size=(studies, batches, size)) * scale
+
+
+def test_the_intervals_are_those_of_an_estimate():
+    data = values()
+    studies = Studies(data.mean(axis=2), data.var(axis=2, ddof=1), data.shape[2])
+    half = studies.half_widths()
+    for study, batches in np.ndindex(half.shape):
+        error = martingale_error(list(data[study, : batches + 1]))
+        assert half[study, batches] == pytest.approx(error.half_width(0.95))
+    again = Studies.of_episodes(data.reshape(3, -1), 7)
+    np.testing.assert_allclose(again.means, studies.means)
+    np.testing.assert_allclose(again.variances, studies.variances)
+
+
+def test_values_without_spread_have_no_interval():
+    assert np.isnan(Studies(np.ones((2, 3)), np.zeros((2, 3)), 5).half_widths()).all()
+
+
+def test_a_cell_by_hand():
+    # After two batches of 10 the four estimates are off by -1, 0, 0.5 and 4; Monte Carlo's variance is 8/20.
+    means = np.array([[9.0, 9.0], [9.0, 11.0], [10.5, 10.5], [14.0, 14.0]])
+    studies = Studies(means, np.full((4, 2), 4.0), 10)
+    found = cell("t", "m", studies, 20, truth=10.0, truth_error=0.2, variance=8.0, biased=False)
+    assert found.ratio == pytest.approx((1.0 + 0.0 + 0.25 + 16.0) / 4 / 0.4)
+    assert found.ratio_low < found.ratio < found.ratio_high
+    assert found.by_batch == pytest.approx((2.0 + 2.0 + 0.5 + 32.0) / 4 / 4 / 0.4)
+    assert found.bias == pytest.approx(3.5 / 4 / np.sqrt(0.4))
+    # Each interval is ± t(18) sqrt(4/20) = ± 0.94.
+    assert found.coverage == 0.5
+    assert found.floor == pytest.approx(0.04 / 0.4)
+    assert found.diverged == 0
+
+
+def test_a_study_that_diverged_is_counted_and_spoils_the_mean():
+    means = np.array([[1.0, np.nan], [1.0, 1.0]])
+    studies = Studies(means, np.ones((2, 2)), 10)
+    found = cell("t", "m", studies, 20, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
+    assert (found.diverged, found.ratio, found.by_batch, found.coverage) == (1, np.inf, np.inf, 0.5)
+    before = cell("t", "m", studies, 10, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
+    assert (before.diverged, before.ratio) == (0, 0.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_references_of_tables_are_exact(name):
+    task, known = TASKS[name](), references()[name]
+    assert task.name == name
+    assert known.value == pytest.approx(bps.oracle.value(task.env, task.policy), rel=1e-12)
+    assert known.variance == pytest.approx(bps.oracle.variance(task.env, task.policy, None, "mc"), rel=1e-9)
+    assert (known.std_error, known.episodes) == (0.0, 0)
+    assert 0.0 <= known.optimum <= 1.0
+
+
+def test_every_task_has_its_reference():
+    assert list(references()) == list(TASKS)
+
+
+def bandit():
+    """Two actions, one step, rewards 1 and 5."""
+    rewards = np.zeros((2, 2, 2))
+    rewards[0, 1], rewards[0, 0] = 5.0, 1.0
+    transitions = np.zeros((2, 2, 2))
+    transitions[..., 1] = 1.0
+    return bps.TabularMDP(transitions, rewards, np.array([1.0, 0.0]), np.array([False, True]), horizon=1)
+
+
+def test_ros_steps_against_the_mean_score_and_is_biased():
+    env, policy = bandit(), bps.SoftmaxTable(np.array([[0.3, -0.2], [0.0, 0.0]]))
+    search, all_episodes = ROS(2.0), enumerate_trajectories(env)
+    pi = policy.probabilities[0]
+    truth = bps.oracle.value(env, policy)
+    expected = 0.0
+    for row, probability in enumerate(all_episodes.probabilities(policy.probabilities)):
+        batch = jax.tree_util.tree_map(lambda x, row=row: x[row : row + 1], all_episodes.under(policy))
+        state, info = search.step(search.init(policy), batch)
+        action = int(batch.actions[0, 0])
+        logits = policy.logits[0] - 2.0 * (np.eye(2)[action] - pi)
+        after = search.behavior(state).probabilities[0]
+        np.testing.assert_allclose(after, np.exp(logits) / np.exp(logits).sum())
+        assert after[action] < pi[action]
+        expected += probability * (info.values[0] + after @ [1.0, 5.0]) / 2
+    assert abs(expected - truth) > 0.01
+
+
+def test_studies_are_kept_and_begun_alike(tmp_path):
+    task = TASKS["random-0"]()
+    settings = {"episodes": 20, "batch_size": 10, "seed": 0, "store": tmp_path}
+    two = run(task, "mc", METHODS["mc"], studies=2, **settings)
+    three = run(task, "mc", METHODS["mc"], studies=3, **settings)
+    np.testing.assert_array_equal(three.means[:2], two.means)
+    assert len(np.unique(three.means)) == 6
+    bpg = run(task, "bpg", METHODS["bpg"], studies=2, **settings)
+    np.testing.assert_allclose(bpg.means[:, 0], two.means[:, 0], rtol=1e-12)
+    (kept,) = tmp_path.glob("random-0--mc-*")
+    (kept / "stale").touch()
+    again = run(task, "mc", METHODS["mc"], studies=2, fresh=True, **settings)
+    assert not (kept / "stale").exists()
+    np.testing.assert_array_equal(again.means, two.means)
+
+
+def test_the_command_writes_what_it_measured(tmp_path):
+    what = ["--tasks", "random-1,random-2", "--methods", "mc,as,ros"]
+    size = ["--studies", "3", "--budget", "10", "20", "--batch", "10"]
+    command = [sys.executable, "-W", "error", "-m", "benchmarks.evaluators", *what, *size]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path), "--store", str(tmp_path / "studies")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    cells = read_csv(tmp_path / "evaluators.csv")
+    assert [(c.task, c.method, c.episodes) for c in cells] == [
+        (task, method, n) for task in ("random-1", "random-2") for method in ("mc", "as", "ros") for n in (10, 20)
+    ]
+    assert [c.biased for c in cells[:6]] == [False] * 4 + [True] * 2
+    write_csv(cells, tmp_path / "again.csv")
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "evaluators.csv").read_text()
+    page = (tmp_path / "evaluators.md").read_text()
+    assert f"{cells[0].ratio:.2g} ({cells[0].ratio_low:.2g}–{cells[0].ratio_high:.2g})" in page
+    assert (tmp_path / "evaluators.png").exists()
+
+
+def test_the_command_refuses_unknown_names():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.evaluators", "--methods", "mc,magic"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "'magic' is not one of mc, bpg" in done.stderr
