@@ -122,11 +122,11 @@ def test_of_an_action_never_seen_nothing_is_claimed():
 
 @pytest.mark.parametrize("name", ["gridworld-early", "gridworld-converged"])
 def test_the_error_is_below_that_of_monte_carlo(name):
-    """60 studies of 300 episodes; `benchmarks/evaluators` measures ratios of about 0.005 and 0.8."""
+    """30 studies of 300 episodes; `benchmarks/evaluators` measures ratios of about 0.005 and 0.8."""
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy(name)
     exact, variance = bps.oracle.value(mdp, policy), bps.oracle.variance(mdp, policy, None, "mc")
     squared = []
-    for study in range(60):
+    for study in range(30):
         batch = bps.sample(mdp, policy, 300, seed=3, batch=study)
         squared.append((Auto().revalued(policy, 1.0, [batch]).values.mean() - exact) ** 2)
     assert np.mean(squared) / (variance / 300) < {"gridworld-early": 0.05, "gridworld-converged": 1.3}[name]

@@ -17,7 +17,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 @pytest.fixture(scope="module")
 def result():
-    return bps.evaluate("gridworld-early", bps.envs.gridworld(), 600, seed=0)
+    return bps.evaluate("gridworld-early", bps.envs.gridworld(), 600, "bpg", seed=0)
 
 
 @pytest.fixture(scope="module")

@@ -52,12 +52,17 @@ def test_a_time_limit_lets_the_batch_finish():
 
 
 def test_an_interrupt_leaves_whole_batches_and_a_usable_estimate():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job may have it ignored
+
     def interrupt(study, _):
         if study.episodes == 300:
             os.kill(os.getpid(), signal.SIGINT)
 
     study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=2)
-    found = study.run(MDP, episodes=1000, on_batch=interrupt)
+    try:
+        found = study.run(MDP, episodes=1000, on_batch=interrupt)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert found.ended == "interrupted"
     assert "interrupted after" in str(found)
     assert 300 <= found.episodes < 1000

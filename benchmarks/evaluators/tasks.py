@@ -122,7 +122,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "rare-0.005": partial(rare_event, 0.005, 1e-4),
     "random-0": partial(random_task, 0, 0.03, 1e-2),
     "random-1": partial(random_task, 1, 0.3, 1e-2),
-    "random-2": partial(random_task, 2, 3.0, 1e-2),
+    "random-2": partial(random_task, 2, 3.0, 1e-3),
     "cartpole-swingup": partial(simulation, "cartpole-swingup", "cart-pole swing-up", bps.envs.cartpole_swingup, 1e-8),
     "acrobot": partial(simulation, "acrobot", "acrobot", bps.envs.acrobot, 1e-9),
     "cartpole-v1-half": partial(agent, "CartPole-v1", "half", 1e-8),

@@ -299,24 +299,18 @@ class Gridworld(Experiment):
         iterations = checkpoints(SWEEP_ITERATIONS) + 1
         top = 30 * monte_carlo
         palette = ("purple", "orange", "green", "blue", "sky")
-        # Two steps may leave the figure at one point: of a cross upon a plus both are seen.
-        markers = ("P", "x", "D", "s", "o")
-        for (step_size, values), color, marker in zip(sweep.items(), palette, markers, strict=True):
+        for number, ((step_size, values), color) in enumerate(zip(sweep.items(), palette, strict=True)):
             mean = np.where(np.isfinite(values).all(axis=0), values.mean(axis=0), np.inf)
             gone = np.flatnonzero(~(mean < top))
-            shown = mean if not len(gone) else np.append(mean[: gone[0]], top)
-            label = f"α = {step_size:g}" + (" (diverged)" if len(gone) else "")
-            last = [len(shown) - 1] if len(gone) else []
-            axes.plot(
-                iterations[: len(shown)],
-                shown,
-                color=COLORS[color],
-                marker=marker,
-                markersize=9,
-                markevery=last,
-                clip_on=not len(gone),
-                label=label,
-            )
+            if not len(gone):
+                axes.plot(iterations, mean, color=COLORS[color], label=f"α = {step_size:g}")
+                continue
+            axes.plot(iterations[: gone[0]], mean[: gone[0]], color=COLORS[color])
+            # Two steps may leave the figure at one point: of a cross upon a plus both are seen.
+            marker = "Px"[number % 2]
+            label = f"α = {step_size:g} (diverged)"
+            style = {"linestyle": "none", "marker": marker, "markersize": 7, "clip_on": False}
+            axes.plot(iterations[gone[0]], top, color=COLORS[color], label=label, **style)
         axes.axhline(monte_carlo, color="black", linestyle=":", label="Monte Carlo")
         axes.axhline(optimum, color="black", linestyle="--", label="exact optimum")
         axes.set(title=r"Step sizes, $\pi_1$", xlabel="iteration", ylabel="variance", xscale="log", yscale="log")
