@@ -5,8 +5,13 @@ import json
 import re
 from pathlib import Path
 
+<<<<<<< ours
 import pytest
 
+=======
+from benchmarks.evaluators.table import markdown, read_csv
+from benchmarks.evaluators.tasks import TASKS, references
+>>>>>>> theirs
 from bpsearch.experiments.reproduce import EXPERIMENTS
 from bpsearch.promises import MEASURED
 
@@ -87,3 +92,13 @@ def test_what_estimates_say_of_their_intervals_is_what_was_measured():
         "fixed, looking": [cell["stopped"] for cell in fixed],
     }
     assert {name: (f"{min(x):.0%}", f"{max(x):.0%}") for name, x in groups.items()} == MEASURED
+
+
+def test_the_tables_of_evaluators_are_those_of_their_csv():
+    cells = read_csv(DOCS / "evaluators" / "evaluators.csv")
+    tasks = [TASKS[name]() for name in dict.fromkeys(cell.task for cell in cells)]
+    assert (DOCS / "evaluators" / "evaluators.md").read_text() == markdown(cells, tasks, references())
+    assert min(cell.studies for cell in cells) >= 200
+    page = (DOCS / "evaluators.md").read_text()
+    for target in re.findall(r"\]\(([^)#:]+)\)", page):
+        assert (DOCS / target).exists(), target
