@@ -5,13 +5,10 @@ import json
 import re
 from pathlib import Path
 
-<<<<<<< ours
 import pytest
 
-=======
 from benchmarks.evaluators.table import markdown, read_csv
 from benchmarks.evaluators.tasks import TASKS, references
->>>>>>> theirs
 from bpsearch.experiments.reproduce import EXPERIMENTS
 from bpsearch.promises import MEASURED
 
