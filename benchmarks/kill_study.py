@@ -29,7 +29,8 @@ from bpsearch.store.sqlite import WRITE_POINTS
 
 BATCHES, BATCH_SIZE = 25, 8
 EPISODES = BATCHES * BATCH_SIZE - 3  # the last batch is smaller
-ONCE = ("file made", "tables made", "study written")  # later rounds kill at a later occurrence of the others
+# Points that are passed while a study is made: killed there first. Later rounds kill at later occurrences of the rest.
+ONCE = ("file made", "tables made", "study written", "setting written")
 
 
 def problem():
@@ -144,7 +145,7 @@ def main():
         trials = []
         for turn in range(1, options.rounds + 1):
             trials.append(Trial(f"{folder}/points-{turn}.db"))
-            for point in WRITE_POINTS:
+            for point in sorted(WRITE_POINTS, key=lambda point: point not in ONCE):
                 before = trials[-1].kills
                 trials[-1].live(point=point, occurrence=1 if point in ONCE else turn)
                 if trials[-1].kills == before:
