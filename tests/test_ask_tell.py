@@ -1,11 +1,13 @@
 """Asking and telling across processes and out of order: unbiasedness by enumeration, and the command."""
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 import bpsearch as bps
 from bpsearch.errors import PolicyFileError, SettingsMismatchError
@@ -13,6 +15,7 @@ from bpsearch.estimators import doubly_robust
 from bpsearch.exchange import load_npz, save_npz
 from bpsearch.models import TabularModel
 from bpsearch.policies.files import request_of
+from bpsearch.store.ledger import Ledger
 from enumeration import enumerate_trajectories, random_mdp, random_policy
 
 AGENT = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
@@ -123,6 +126,39 @@ def test_the_command_from_the_first_request_to_the_report(command, tmp_path):
     exported = load_npz("episodes/batch-1.npz")
     assert exported.request == asked[1]["identity"]
     np.testing.assert_array_equal(exported.trajectories.log_probs, load_npz("e1.npz").trajectories.log_probs)
+
+
+def test_a_robot_that_runs_a_defensive_mixture_needs_its_file_only(command):
+    """Its log-probabilities by the formula of docs/studies.md, in plain NumPy, are those that the study expects."""
+    assert "has no meaning for method 'mc'" in command(
+        "create", "s.db", "--policy", "gridworld-early", "--method", "mc", "--defensive", 0.2, code=2
+    )
+    command("create", "s.db", "--policy", "gridworld-early", "--defensive", 0.2)
+    for number in range(3):
+        request = json.loads(command("ask", "s.db", "--out", "behavior.npz", "--json"))
+        robot("behavior.npz", "episodes.npz", number)
+        episodes = load_npz("episodes.npz").trajectories
+        kept = dict(np.load("behavior.npz"))
+        steps = [
+            np.where(
+                episodes.mask, log_softmax(kept[f"{name}.logits"], axis=1)[episodes.observations, episodes.actions], 0.0
+            )
+            for name in ("evaluation", "component")
+        ]
+        evaluation, component = (np.cumsum(part, axis=1) for part in steps)
+        share = kept["share"]
+        together = np.logaddexp(np.log(share) + evaluation, np.log1p(-share) + component)
+        log_probs = np.diff(together, axis=1, prepend=0.0) * episodes.mask
+        np.testing.assert_allclose(episodes.log_probs, log_probs, atol=1e-9)
+        wrong = dataclasses.replace(episodes, log_probs=steps[1])
+        save_npz("wrong.npz", wrong, request=request["identity"])
+        if number:  # at first both policies are the same
+            assert "log-probability of episode" in command("tell", "s.db", number, "wrong.npz", code=2)
+        command("tell", "s.db", number, "episodes.npz")
+    with bps.SQLiteStore("s.db", read_only=True) as store:
+        weights = [np.exp(Ledger(store).batch(number).log_weights) for number in range(3)]
+    assert np.concatenate(weights).max() <= (1.0 + 1e-9) / 0.2
+    assert weights[2].std() > 0.0
 
 
 def test_a_damaged_study_is_named_and_what_is_intact_can_be_had(command, tmp_path):

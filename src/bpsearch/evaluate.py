@@ -112,13 +112,11 @@ def evaluate(
     # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
     searches = failure is not None or defensive > 0.0
     chosen = method or ("mc" if no_help else "bpg" if searches else "auto")
-    if defensive and method in ON_POLICY:
-        raise InvalidArgumentError(f"defensive has no meaning for method {method!r}, whose weights are all 1")
     measured = _outcome(failure, outcome, discount)
     known = return_range
     if known is None and measured is None and isinstance(env, CompiledEnv):
         known = env.return_range
-    search = search_for(chosen, env, check_defensive(defensive))
+    search = search_for(chosen, env, defensive if method or not no_help else 0.0)
     with Study(
         loaded, search, discount=discount, seed=seed, return_range=known, outcome=measured, store=store
     ) as study:
@@ -221,6 +219,8 @@ def search_for(method: str, env: GymnasiumSource | CompiledEnv | None, defensive
     """The search of a method; see `evaluate`. Methods with a model need the tabular environment."""
     if method not in METHODS:
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
+    if check_defensive(defensive) and method in ON_POLICY:
+        raise InvalidArgumentError(f"defensive has no meaning for method {method!r}, whose weights are all 1")
     if method == "mc":
         return OnPolicy()
     if method == "auto":

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bpsearch.cli.shared import AsJson, Seed, prepare_jax, print_json
+from bpsearch.cli.shared import AsJson, Defensive, Seed, prepare_jax, print_json
 from bpsearch.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -46,9 +46,7 @@ def evaluate(
     return_range: Annotated[
         tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
     ] = None,
-    defensive: Annotated[
-        float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
-    ] = 0.0,
+    defensive: Defensive = 0.0,
     failure: Annotated[
         str | None, typer.Option(help="Estimate a probability instead: 'return < -100', 'length >= 500', ...")
     ] = None,

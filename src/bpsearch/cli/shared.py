@@ -7,6 +7,9 @@ from typing import Annotated, Any
 import typer
 
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
+Defensive = Annotated[
+    float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
+]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 

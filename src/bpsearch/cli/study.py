@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bpsearch.cli.evaluate import print_estimate
-from bpsearch.cli.shared import AsJson, Seed, prepare_jax, print_json
+from bpsearch.cli.shared import AsJson, Defensive, Seed, prepare_jax, print_json
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def create(
         str | None, typer.Option(help="Gymnasium id; needed for a .zip and for the methods as and dr-bpg.")
     ] = None,
     discount: Annotated[float, typer.Option(help="The discount.")] = 1.0,
+    defensive: Defensive = 0.0,
     seed: Seed = 0,
     trust: Trust = False,
 ) -> None:
@@ -53,7 +54,7 @@ def create(
         raise InvalidArgumentError("--env is needed for a policy of Stable-Baselines3, whose file does not name it")
     place: Any = own_env(env, {}) if env in FACTORIES else env
     loaded = policy_of(policy, place, trust=trust)
-    with Study(loaded, search_for(method, place), discount=discount, seed=seed, store=file) as made:
+    with Study(loaded, search_for(method, place, defensive), discount=discount, seed=seed, store=file) as made:
         made.fix({"source": policy, "env": env})
         typer.echo(f"{file}: study {made.identity}, {type(made.search).__name__}, {made.search.estimator.name}")
 

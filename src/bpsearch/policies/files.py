@@ -11,6 +11,7 @@ import numpy as np
 
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.policies.base import Policy
+from bpsearch.policies.mixture import Mixture
 from bpsearch.policies.mlp import MLP, CategoricalMLP, GaussianMLP
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.trajectories import Array
@@ -18,13 +19,16 @@ from bpsearch.trajectories import Array
 FORMAT = "bpsearch policy 1"
 SHIPPED = ("gridworld-early", "gridworld-converged", "stochastic-gridworld", "cartpole-swingup", "acrobot")
 _NETWORKS: dict[str, type[MLP]] = {cls.__name__: cls for cls in (GaussianMLP, CategoricalMLP)}
+_MIXED = ("evaluation", "component")  # of a mixture; the names of their parts begin with these and a dot
+
+Kept = SoftmaxTable | GaussianMLP | CategoricalMLP | Mixture
 
 
 def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str = "") -> None:
     """Write `policy` to `path`: its kind and its arrays.
 
-    Of a policy that is neither a table nor a network of bpsearch, a torch module for instance, only the flat parameters
-    are written (`parameters`): load the policy by its own means and give it those by `with_flat`.
+    Of a policy that is no table, no network of bpsearch and no mixture of two, a torch module for instance, only the
+    flat parameters are written (`parameters`): load the policy by its own means and give it those by `with_flat`.
 
     Args:
         policy: the policy.
@@ -46,6 +50,13 @@ def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, Array]]:
         return kind, {"logits": np.asarray(policy.logits)}
     if isinstance(policy, MLP):
         return kind | {"adapt": policy.adapt}, _network_arrays(policy)
+    if isinstance(policy, Mixture):
+        arrays = {"share": np.asarray(policy.share)}
+        for name in _MIXED:
+            texts, parts = parts_of(getattr(policy, name))
+            kind |= {f"{name}.{key}": text for key, text in texts.items()}
+            arrays |= {f"{name}.{key}": part for key, part in parts.items()}
+        return kind, arrays
     return kind, {"parameters": np.asarray(policy.flat)}
 
 
@@ -54,13 +65,17 @@ def is_complete(kind: str) -> bool:
     return kind == SoftmaxTable.__name__ or kind in _NETWORKS
 
 
-def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
-    """The table or network that `parts_of` took apart.
+def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> Kept:
+    """The table, network or mixture of two of them that `parts_of` took apart.
 
     Raises:
         PolicyFileError: the parts are of another kind of policy, or incomplete.
     """
     kind = texts["kind"]
+    if kind == Mixture.__name__:
+        how = {"how": texts.get("how", "")}
+        mixed = [of_parts(how | _within(name, texts), _within(name, arrays)) for name in _MIXED]
+        return Mixture(mixed[0], mixed[1], arrays["share"])
     if not is_complete(kind):
         raise PolicyFileError(
             f"only the parameters of a {kind} are kept; load the policy itself by its own means, and give it these "
@@ -77,6 +92,10 @@ def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> SoftmaxTa
         raise PolicyFileError(f"there is no policy in these arrays: {error}") from error
     checked: GaussianMLP | CategoricalMLP = network
     return checked
+
+
+def _within(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(f"{name}."): part for key, part in parts.items() if key.startswith(f"{name}.")}
 
 
 def request_of(path: str | Path) -> str:
@@ -97,7 +116,7 @@ def _network_arrays(policy: MLP) -> dict[str, Any]:
     return arrays
 
 
-def load_policy(path: str | Path) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
+def load_policy(path: str | Path) -> Kept:
     """The policy that `save` wrote to `path`.
 
     Raises:
@@ -123,9 +142,9 @@ def shipped_policy(name: str) -> Any:
         return _read(file, name)  # type: ignore[arg-type]
 
 
-def _read(file: BinaryIO, name: str) -> SoftmaxTable | GaussianMLP | CategoricalMLP:
+def _read(file: BinaryIO, name: str) -> Kept:
     arrays = _arrays(file, name)
-    texts: dict[str, str] = {key: str(arrays.pop(key)) for key in ("kind", "adapt", "how") if key in arrays}
+    texts = {key: str(arrays.pop(key)) for key in list(arrays) if arrays[key].dtype.kind == "U"}
     try:
         return of_parts(texts, arrays)
     except (KeyError, PolicyFileError) as error:
