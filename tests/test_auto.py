@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.models.advantages import FoldedAdvantages
+from bpsearch.models.advantages import UNSEEN, FoldedAdvantages
 from bpsearch.search import cross_fitting
 from bpsearch.search.auto import Auto
 from bpsearch.search.cross_fitting import FOLDS, STRENGTHS, cross_fit
@@ -25,6 +25,7 @@ def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, ea
     """Σ_h Pr(h) X_i(h, others) = ρ for any others: so the mean over any number of batches is unbiased."""
     if eager:  # take whatever seems to explain anything: the choice itself must not bias
         monkeypatch.setattr(cross_fitting, "CAUTION", 0.0)
+        monkeypatch.setattr(cross_fitting, "DOUBT", (0.0, 0.0))
     mdp = random_mdp(seed, (2, 2, 2), discount)
     policy = random_policy(seed, mdp)
     everything = enumerate_trajectories(mdp)
@@ -77,10 +78,10 @@ def test_values_are_those_of_plain_loops():
                 predictions += list(z[folds == judge] @ v)
                 residuals += list(y[folds == judge] - mean)
             predictions, residuals = np.array(predictions), np.array(residuals)
-            gain_of = predictions @ residuals - 0.5 * np.sqrt(np.sum((predictions * residuals) ** 2))
-            share = np.clip(gain_of / (predictions @ predictions), 0.0, 1.0)
-            gain = 2 * share * gain_of - share**2 * (predictions @ predictions)
-            if gain > best:
+            covered, noise = predictions @ residuals, np.sqrt(np.sum((predictions * residuals) ** 2))
+            share = np.clip((covered - 0.5 * noise) / (predictions @ predictions), 0.0, 1.0)
+            gain = 2 * share * (covered - 0.5 * noise) - share**2 * (predictions @ predictions)
+            if covered > 2.0 * noise and gain > best:
                 best, chosen = gain, share * ridge(y, z, folds != fold, strength)[0]
         np.testing.assert_allclose(fit.values[folds == fold], y[folds == fold] - z[folds == fold] @ chosen, atol=1e-9)
     assert np.var(fit.values) < 0.1 * np.var(y)
@@ -120,6 +121,44 @@ def test_of_an_action_never_seen_nothing_is_claimed():
     np.testing.assert_allclose(learned, [-0.5, 0.5, 0.0])
 
 
+def test_the_variance_by_known_probabilities_is_the_exact_one_where_everything_was_seen():
+    """A deterministic gridworld: all variance is the actions', so without any control it is that of the return."""
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
+    batch = bps.sample(mdp, policy, 4000, seed=0)
+    advantages = FoldedAdvantages.of(policy, 1.0, batch, np.arange(4000) % FOLDS)
+    nothing = (np.zeros((FOLDS, policy.logits.size)), np.zeros(FOLDS))
+    exact = bps.oracle.variance(mdp, policy, None, "mc")
+    assert advantages.variance(*nothing) == pytest.approx(exact, rel=0.05)
+    # With what the folds teach hardly any is left; the sample's own variance says the same.
+    fit = Auto().revalued(policy, 1.0, [batch])
+    assert fit.variance == pytest.approx(np.var(fit.values), rel=0.25)
+    assert fit.variance < 0.01 * exact
+    # A ridge's coefficients are subtracted by the same formula: the sums are those of the scores.
+    coefficients = np.tile(np.random.default_rng(0).normal(size=policy.logits.size), (FOLDS, 1))
+    scores = np.asarray(policy.episode_scores(batch.observations, batch.actions, batch.mask))
+    sampled = np.var(batch.returns() - scores @ coefficients[0])
+    assert advantages.variance(coefficients, np.zeros(FOLDS)) == pytest.approx(sampled, rel=0.1)
+
+
+def test_an_action_that_should_have_come_keeps_the_interval_wide():
+    """One state, two steps, 50 episodes that never took the action of probability 0.05."""
+    policy = bps.SoftmaxTable(np.log([[0.95, 0.05], [0.5, 0.5]]))
+    actions = np.zeros((50, 2), int)
+    batch = bps.Trajectories(
+        np.zeros((50, 2), int),
+        actions,
+        np.tile([1.0, 2.0], (50, 1)),
+        np.full((50, 2), np.log(0.95)),
+        np.ones((50, 2), bool),
+        final_observations=np.ones(50, int),
+    )
+    valued = Auto().revalue(Auto().init(policy), [batch])
+    # The model knows no time: 1.5 a step, and every other step ends. Values of 2.25 and 1.5 are met: variance 0.375².
+    expected = UNSEEN * 0.375**2 * 2 * 0.05 / 50
+    assert valued.error.variance == pytest.approx(expected)
+    np.testing.assert_array_equal(np.concatenate(valued.batches), 3.0)
+
+
 @pytest.mark.parametrize("name", ["gridworld-early", "gridworld-converged"])
 def test_the_error_is_below_that_of_monte_carlo(name):
     """30 studies of 300 episodes; `benchmarks/evaluators` measures ratios of about 0.005 and 0.8."""
@@ -139,4 +178,4 @@ def test_where_actions_explain_nothing_the_values_are_nearly_monte_carlos():
     for _ in range(200):
         y, z = rng.normal(size=100), rng.normal(size=(100, 20))
         ratios.append(cross_fit(y, z).values.mean() ** 2)
-    assert np.mean(ratios) * 100 < 1.35  # 1 in expectation for Monte Carlo, standard error 0.1
+    assert np.mean(ratios) * 100 < 1.3  # 1 in expectation for Monte Carlo, standard error 0.1

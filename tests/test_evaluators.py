@@ -14,7 +14,7 @@ from stable_baselines3 import PPO
 
 import bpsearch as bps
 from benchmarks.evaluators.agents import network_of
-from benchmarks.evaluators.measure import Studies, cell
+from benchmarks.evaluators.measure import Outcome, Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.run import Settings, collected, run
@@ -57,7 +57,7 @@ def test_a_cell_by_hand():
     found = cell("t", "m", studies.at(20), 20, truth=10.0, truth_error=0.2, variance=8.0, biased=False)
     assert found.ratio == pytest.approx((1.0 + 0.0 + 0.25 + 16.0) / 4 / 0.4)
     assert found.ratio_low < found.ratio < found.ratio_high
-    assert found.by_batch == pytest.approx((2.0 + 2.0 + 0.5 + 32.0) / 4 / 4 / 0.4)
+    assert found.refined == pytest.approx((2.0 + 2.0 + 0.5 + 32.0) / 4 / 4 / 0.4)
     assert found.bias == pytest.approx(3.5 / 4 / np.sqrt(0.4))
     # Each interval is ± t(18) sqrt(4/20) = ± 0.94.
     assert found.coverage == 0.5
@@ -65,11 +65,22 @@ def test_a_cell_by_hand():
     assert found.diverged == 0
 
 
+def test_monte_carlos_error_on_the_same_episodes_takes_the_noise_away():
+    """A method that halves every error: exactly a quarter of Monte Carlo's, however the studies fell out."""
+    errors = np.random.default_rng(0).normal(size=50)
+    outcome = Outcome(3.0 + 0.5 * errors, np.ones(50), plain=3.0 + errors)
+    found = cell("t", "m", outcome, 20, truth=3.0, truth_error=0.0, variance=20.0, biased=False)
+    assert found.refined == pytest.approx(0.25, abs=1e-12)
+    assert found.refined_high - found.refined_low < 1e-9
+    assert found.ratio == pytest.approx(0.25 * np.mean(errors**2))
+    assert cell("t", "m", outcome, 20, truth=3.0, truth_error=0.0, variance=20.0, biased=True).refined is None
+
+
 def test_a_study_that_diverged_is_counted_and_spoils_the_mean():
     means = np.array([[1.0, np.nan], [1.0, 1.0]])
     studies = Studies(means, np.ones((2, 2)), 10)
     found = cell("t", "m", studies.at(20), 20, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
-    assert (found.diverged, found.ratio, found.by_batch, found.coverage) == (1, np.inf, np.inf, 0.5)
+    assert (found.diverged, found.ratio, found.refined, found.coverage) == (1, np.inf, np.inf, 0.5)
     before = cell("t", "m", studies.at(10), 10, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
     assert (before.diverged, before.ratio) == (0, 0.0)
 

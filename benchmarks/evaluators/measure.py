@@ -66,11 +66,13 @@ class Outcome:
         estimates: (studies,).
         half_widths: (studies,), of their 95% intervals; NaN where there is none.
         batch_means: (studies, batches), if the errors of batches are martingale differences; None else.
+        plain: (studies,), what Monte Carlo says from the same episodes, if they are the policy's own; None else.
     """
 
     estimates: Array
     half_widths: Array
-    batch_means: Array | None
+    batch_means: Array | None = None
+    plain: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,12 @@ class Cell:
         ratio: mean squared error of the estimates, relative to Monte Carlo's Var(g)/n, which is known.
         ratio_low: lower end of its 95% interval, by the bootstrap over studies.
         ratio_high: upper end.
-        by_batch: the same ratio from the errors of all batches, Σ_i (X̄_i − ρ)² / m²: it has the same expectation where
-            the errors of batches are martingale differences, and much less noise; None where they are not: for biased
-            methods, and where all batches are valued anew.
-        by_batch_low: lower end of its interval.
-        by_batch_high: upper end.
+        refined: the same ratio with less noise, None for biased methods. Where the errors of batches are martingale
+            differences, from the errors of all batches, Σ_i (X̄_i − ρ)² / m², which has the same expectation. Where all
+            episodes are the policy's own, with Monte Carlo's squared error on the same episodes, whose expectation is
+            known, as a control variate.
+        refined_low: lower end of its interval.
+        refined_high: upper end.
         bias: the mean error over studies in units of Monte Carlo's standard error.
         coverage: the share of studies whose own 95% interval holds the truth; without an interval it does not.
         coverage_low: lower end of its 95% interval (Wilson).
@@ -108,9 +111,9 @@ class Cell:
     ratio: float
     ratio_low: float
     ratio_high: float
-    by_batch: float | None
-    by_batch_low: float | None
-    by_batch_high: float | None
+    refined: float | None
+    refined_low: float | None
+    refined_high: float | None
     bias: float
     coverage: float
     coverage_low: float
@@ -147,12 +150,16 @@ def cell(
     with np.errstate(invalid="ignore"):
         covered = int(np.sum(np.abs(errors) <= outcome.half_widths))
     ratio, low, high = bootstrap_mean(squares / monte_carlo)
-    by_batch: tuple[float, float, float] | tuple[None, None, None] = (None, None, None)
+    refined: tuple[float, float, float] | tuple[None, None, None] = (None, None, None)
     if outcome.batch_means is not None and not biased:
         deviations = outcome.batch_means - truth
         finite = np.isfinite(deviations).all(axis=1)
         summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1) / deviations.shape[1] ** 2
-        by_batch = bootstrap_mean(summed / monte_carlo)
+        refined = bootstrap_mean(summed / monte_carlo)
+    elif outcome.plain is not None and not biased:
+        own, plain = squares / monte_carlo, (outcome.plain - truth) ** 2 / monte_carlo
+        slope = np.cov(own, plain)[0, 1] / max(np.var(plain, ddof=1), 1e-300)
+        refined = bootstrap_mean(own - slope * (plain - 1.0))
     wilson = stats.binomtest(covered, len(errors)).proportion_ci(LEVEL, method="wilson")
     return Cell(
         task,
@@ -164,7 +171,7 @@ def cell(
         ratio,
         low,
         high,
-        *by_batch,
+        *refined,
         float(np.mean(errors) / np.sqrt(monte_carlo)),
         covered / len(errors),
         float(wilson.low),

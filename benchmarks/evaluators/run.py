@@ -14,12 +14,11 @@ from benchmarks.evaluators.methods import Method
 from benchmarks.evaluators.tasks import Task
 from bpsearch.experiments.continuous import keep_moments, record_moments
 from bpsearch.experiments.runs import Run, execute, fingerprint, write_whole
-from bpsearch.intervals import martingale_error
 from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.mlp import MLP
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.seeds import batch_key
-from bpsearch.trajectories import Trajectories
+from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Trials
 
 GROUP = 10  # studies per compiled call
@@ -85,18 +84,21 @@ def _revalued(planned: Run, settings: Settings) -> dict[int, Outcome]:
     """The same for a search that values all episodes anew with every batch: outside of the compiled program."""
     directory = settings.store / f"{planned.name}-{fingerprint(planned)}"
     directory.mkdir(parents=True, exist_ok=True)
-    found: dict[int, list[tuple[float, float]]] = {budget: [] for budget in settings.budgets}
+    kept: dict[int, list[tuple[float, float, float]]] = {budget: [] for budget in settings.budgets}
     for study in range(settings.studies):
         batches: list[Trajectories] = []
         for budget in settings.budgets:
             path = directory / f"{study:05d}-{budget}.npz"
             if not path.exists():
                 batches = batches or collected(planned, study)
-                estimate, half_width = _estimated(planned, batches[: budget // planned.trials.batch_size])
-                write_whole(path, estimate=np.asarray(estimate), half_width=np.asarray(half_width))
-            with np.load(path, allow_pickle=False) as kept:
-                found[budget].append((float(kept["estimate"]), float(kept["half_width"])))
-    return {budget: Outcome(*np.transpose(pairs), batch_means=None) for budget, pairs in found.items()}
+                estimate, half_width, plain = _estimated(planned, batches[: budget // planned.trials.batch_size])
+                write_whole(path, estimate=estimate, half_width=half_width, plain=plain)
+            with np.load(path, allow_pickle=False) as arrays:
+                kept[budget].append((float(arrays["estimate"]), float(arrays["half_width"]), float(arrays["plain"])))
+    return {
+        budget: Outcome(estimates, half_widths, plain=plain)
+        for budget, (estimates, half_widths, plain) in ((budget, np.transpose(rows)) for budget, rows in kept.items())
+    }
 
 
 @in_64_bit
@@ -108,9 +110,10 @@ def collected(planned: Run, study: int) -> list[Trajectories]:
     return [to_numpy(jitted_rollout(planned.env, planned.policy, key, trials.batch_size)) for key in keys]
 
 
-def _estimated(planned: Run, batches: Sequence[Trajectories]) -> tuple[float, float]:
-    """The estimate and half of its interval, as `Study.estimate` has them."""
-    search = planned.trials.search
-    values, _ = search.revalue(search.init(planned.policy, planned.env.discount), batches)
-    error = martingale_error(values)
-    return float(np.concatenate(values).mean()), np.nan if error is None else error.half_width(LEVEL)
+def _estimated(planned: Run, batches: Sequence[Trajectories]) -> tuple[Array, Array, Array]:
+    """The estimate and half of its interval, as `Study.estimate` has them, and Monte Carlo's estimate."""
+    search, discount = planned.trials.search, planned.env.discount
+    valued = search.revalue(search.init(planned.policy, discount), batches)
+    half_width = np.nan if valued.error is None else valued.error.half_width(LEVEL)
+    returns = np.concatenate([batch.returns(discount) for batch in batches])
+    return np.concatenate(valued.batches).mean(), np.asarray(half_width), returns.mean()

@@ -40,7 +40,7 @@ def main() -> None:
             _, (means, variances) = trials.run(task.env, task.policy, STUDIES)
             outcome = Studies(means, variances, BATCH).at(EPISODES)
             known_truth = {"truth": known.value, "truth_error": known.std_error, "variance": known.variance}
-            found[step] = cell(name, "paper", outcome, EPISODES, biased=False, **known_truth).by_batch or np.inf
+            found[step] = cell(name, "paper", outcome, EPISODES, biased=False, **known_truth).refined or np.inf
         ratios = ", ".join(f"{step:g}: {ratio:.3g}" for step, ratio in found.items())
         print(f"{name}: {ratios}; best {min(found, key=lambda step: found[step]):g}", flush=True)
 

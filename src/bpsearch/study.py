@@ -14,11 +14,10 @@ from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 from bpsearch.estimate import Episodes, Estimate, diagnose
 from bpsearch.history import History
-from bpsearch.intervals import martingale_error
 from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
 from bpsearch.sampling import GymnasiumSampler, sample
-from bpsearch.search.base import Info, Search
+from bpsearch.search.base import Info, Search, Valued
 from bpsearch.store import Store, opened
 from bpsearch.store.acceptance import check_fit, check_log_probs
 from bpsearch.store.ledger import Entry, Ledger, Status
@@ -347,25 +346,24 @@ class Study:
         progress = self._progress
         numbers = sorted(progress.batches)
         told = [progress.batches[number] for number in numbers]
-        batches, explained = [batch.values for batch in told], self.search.explained(self.state)
+        valued = Valued.of([batch.values for batch in told], self.search.explained(self.state))
         if self.search.revalues:
-            batches, explained = self.search.revalue(self.state, [self.ledger.episodes(number) for number in numbers])
+            valued = self.search.revalue(self.state, [self.ledger.episodes(number) for number in numbers])
         episodes = Episodes(
-            values=np.concatenate(batches),
+            values=np.concatenate(valued.batches),
             log_weights=np.concatenate([batch.log_weights for batch in told]),
             returns=np.concatenate([batch.returns for batch in told]),
         )
-        error = martingale_error(batches)
         return Estimate(
             value=float(episodes.values.mean()),
             episodes=len(episodes.values),
             method=self.search.label,
             unbiased=self.search.unbiased,
-            error=error,
-            diagnostics=diagnose(episodes, batches[-1], error),
-            history=History.of(batches, [batch.log_weights for batch in told]),
+            error=valued.error,
+            diagnostics=diagnose(episodes, valued.batches[-1], valued.error),
+            history=History.of(valued.batches, [batch.log_weights for batch in told]),
             data=episodes,
-            explained=explained,
+            explained=valued.explained,
             return_range=self.return_range,
             weight_bound=self.search.weight_bound,
             event=self.outcome.name if self.outcome is not None and self._is_event else "",

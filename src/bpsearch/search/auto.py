@@ -1,7 +1,7 @@
 """The default way to evaluate: the policy's own episodes, and all that can be learned from them without bias."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -10,10 +10,12 @@ import numpy as np
 
 from bpsearch.estimators.base import Estimator
 from bpsearch.estimators.on_policy import monte_carlo
+from bpsearch.intervals import MeanError
 from bpsearch.models.advantages import FoldedAdvantages
 from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
+from bpsearch.search.base import Valued
 from bpsearch.search.cross_fitting import FOLDS, CrossFit, check_size, cross_fit
 from bpsearch.search.on_policy import OnPolicy, OnPolicyState
 from bpsearch.trajectories import Array, Trajectories
@@ -30,6 +32,9 @@ class Auto(OnPolicy):
     depends on the policy's own random choices: on the scores of any policy with known probabilities, and on tables also
     on the advantages of a learned model. What the candidates would explain of left-out episodes decides which one is
     used; where none explains anything the values are Monte Carlo's. See `cross_fitting`.
+
+    On tables the error is at least what the policy's own probabilities let one expect: episodes that have not shown a
+    rare action yet, although they should have, do not make the interval narrow.
     """
 
     estimator: Estimator = monte_carlo
@@ -55,17 +60,21 @@ class Auto(OnPolicy):
         """Although all batches are valued anew: no episode has a say in its own value."""
         return True
 
-    def revalue(self, state: OnPolicyState, batches: Sequence[Trajectories]) -> tuple[list[Array], float | None]:
-        """The values of all batches, each episode's with what all others teach."""
+    def revalue(self, state: OnPolicyState, batches: Sequence[Trajectories]) -> Valued:
+        """All batches, each episode's value with what all others teach."""
         fit = self.revalued(state.valuation.evaluation, float(state.valuation.discount), batches)
-        return np.split(fit.values, np.cumsum([len(batch) for batch in batches])[:-1]), fit.explained
+        count = len(fit.values)
+        valued = Valued.of(np.split(fit.values, np.cumsum([len(batch) for batch in batches])[:-1]), fit.explained)
+        if fit.variance > (0.0 if valued.error is None else valued.error.variance * count):
+            return replace(valued, error=MeanError(fit.variance / count, count - 1.0))
+        return valued
 
     @in_64_bit
     def revalued(self, policy: Policy, discount: float, batches: Sequence[Trajectories]) -> CrossFit:
         """The values of all episodes of all batches, in their order."""
         returns = np.concatenate([batch.returns(discount) for batch in batches])
         if len(returns) < SMALLEST:
-            return CrossFit(returns, 0.0)
+            return CrossFit.nothing(returns)
         folds = np.arange(len(returns)) % FOLDS
         ends = np.cumsum([len(batch) for batch in batches])[:-1]
         learn = _jitted_features if policy.traceable else _features
@@ -73,11 +82,13 @@ class Auto(OnPolicy):
             to_numpy(learn(policy, batch.observations, batch.actions, batch.mask, own))
             for batch, own in zip(batches, np.split(folds, ends), strict=True)
         ]
+        scores = np.concatenate([scores for scores, _ in features])
         spread = None if features[0][1] is None else sum(part for _, part in features)
-        control = None
-        if isinstance(policy, SoftmaxTable) and all(batch.final_observations is not None for batch in batches):
-            control = FoldedAdvantages.of(policy, discount, Trajectories.concatenate(batches), folds)
-        return cross_fit(returns, np.concatenate([scores for scores, _ in features]), spread, control)
+        if not isinstance(policy, SoftmaxTable) or any(batch.final_observations is None for batch in batches):
+            return cross_fit(returns, scores, spread)
+        advantages = FoldedAdvantages.of(policy, discount, Trajectories.concatenate(batches), folds)
+        fit = cross_fit(returns, scores, spread, advantages)
+        return replace(fit, variance=advantages.variance(fit.coefficients, fit.shares))
 
 
 def _features(

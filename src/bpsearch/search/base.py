@@ -17,6 +17,7 @@ from bpsearch.estimators.base import (
     check_values,
     log_ratios,
 )
+from bpsearch.intervals import MeanError, martingale_error
 from bpsearch.models.tabular import TabularModel
 from bpsearch.numerics import in_64_bit, pytree, to_numpy
 from bpsearch.policies.base import Policy
@@ -43,6 +44,26 @@ class Info:
     second_moment: Array
     gradient_norm: Array
     step_size: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Valued:
+    """All batches of a study, as the latest state of its search sees them.
+
+    Attributes:
+        batches: the values of each.
+        error: of the mean of all values; None if it cannot be known.
+        explained: the share of Monte Carlo's variance that is thought removed; None if the search does not know.
+    """
+
+    batches: list[Array]
+    error: MeanError | None
+    explained: float | None
+
+    @classmethod
+    def of(cls, batches: list[Array], explained: float | None) -> "Valued":
+        """With the error of martingale differences."""
+        return cls(batches, martingale_error(batches), explained)
 
 
 class Search(ABC):
@@ -110,9 +131,9 @@ class Search(ABC):
         """Whether a new batch changes the values of the earlier ones."""
         return self.valuation.revalues
 
-    def revalue(self, state: Any, batches: Sequence[Trajectories]) -> tuple[list[Array], float | None]:
-        """The values of all batches as `state` sees them, and the share of the variance that is thought removed."""
-        return [self.valuation.values(state.valuation, batch) for batch in batches], self.explained(state)
+    def revalue(self, state: Any, batches: Sequence[Trajectories]) -> Valued:
+        """All batches as `state` sees them."""
+        return Valued.of([self.valuation.values(state.valuation, batch) for batch in batches], self.explained(state))
 
     def explained(self, state: Any) -> float | None:
         """The share of the variance that the search expects its behaviors to remove; None if it does not know."""

@@ -23,6 +23,7 @@ MAX_PARAMETERS = 2000
 FOLDS = 5
 STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # of the ridge, relative to what the episodes themselves tell
 CAUTION = 0.5  # standard errors that are taken off what a candidate seems to explain
+DOUBT = (2.0, 1.0)  # standard errors that it must explain to be used at all: a fit of the scores, the model's control
 
 Control = Callable[[Array], Array]
 
@@ -45,10 +46,21 @@ class CrossFit:
     Attributes:
         values: (N,), Y − vᵀZ − c C, each with what the other folds say.
         explained: the share of the variance of left-out episodes that the choice removed, the mean over folds.
+        coefficients: (K, P), v of each fold.
+        shares: (K,), c of each fold.
+        variance: what the variance of a value should be at least, by the policy's own probabilities; 0 if unknown.
     """
 
     values: Array
     explained: float
+    coefficients: Array
+    shares: Array
+    variance: float = 0.0
+
+    @classmethod
+    def nothing(cls, returns: Array) -> "CrossFit":
+        """Monte Carlo's."""
+        return cls(np.asarray(returns, dtype=np.float64), 0.0, np.zeros((FOLDS, 0)), np.zeros(FOLDS))
 
 
 def cross_fit(returns: Array, scores: Array, spread: Array | None = None, control: Control | None = None) -> CrossFit:
@@ -65,26 +77,30 @@ def cross_fit(returns: Array, scores: Array, spread: Array | None = None, contro
     members = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
     parts = [_Sums.of(returns[m], scores[m], None if spread is None else spread[k]) for k, m in enumerate(members)]
 
-    def learn(*left_out: int) -> tuple[float, Array]:
-        """Without these folds: the mean of Y, and the candidates' C of all episodes, (C, N)."""
+    def learn(*left_out: int) -> tuple[float, Array, Array]:
+        """Without these folds: the mean of Y, the fits, and the candidates' C of all episodes, (C, N)."""
         kept = np.array([fold not in left_out for fold in range(FOLDS)])
         mean, fits = sum((part for part, keep in zip(parts, kept, strict=True) if keep), start=_Sums.zero()).fits()
         candidates = fits @ scores.T
-        return mean, candidates if control is None else np.vstack([candidates, control(kept)])
+        return mean, fits, candidates if control is None else np.vstack([candidates, control(kept)])
 
+    doubts = np.repeat(DOUBT, (len(STRENGTHS), control is not None))
     judged: list[list[tuple[Array, Array]]] = [[] for _ in range(FOLDS)]
     for one, other in combinations(range(FOLDS), 2):
-        mean, candidates = learn(one, other)
+        mean, _, candidates = learn(one, other)
         # What is known without both judges the candidates for the one by the episodes of the other.
         for fold, judge in ((one, members[other]), (other, members[one])):
             judged[fold].append((returns[judge] - mean, candidates[:, judge]))
     values, explained = np.array(returns, dtype=np.float64), np.zeros(FOLDS)
+    coefficients, shares = np.zeros((FOLDS, scores.shape[1])), np.zeros(FOLDS)
     for fold, own in enumerate(members):
         deviations, candidates = (np.concatenate(part, axis=-1) for part in zip(*judged[fold], strict=True))
-        weights, explained[fold] = _choose(deviations, candidates)
+        weights, explained[fold] = _choose(deviations, candidates, doubts)
         if weights.any():
-            values[own] -= weights @ learn(fold)[1][:, own]
-    return CrossFit(values, float(explained.mean()))
+            _, fits, candidates = learn(fold)
+            values[own] -= weights @ candidates[:, own]
+            coefficients[fold], shares[fold] = weights[: len(fits)] @ fits, weights[len(fits) :].sum()
+    return CrossFit(values, float(explained.mean()), coefficients, shares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +137,18 @@ class _Sums:
         return float(mean), np.stack([scipy.linalg.solve(system, target, assume_a="pos") for system in systems])
 
 
-def _choose(deviations: Array, candidates: Array) -> tuple[Array, float]:
+def _choose(deviations: Array, candidates: Array, doubts: Array) -> tuple[Array, float]:
     """How much of each candidate to subtract, (C,), and the share of the variance of (n,) deviations that it removes.
 
-    One candidate is taken, with a share in [0, 1], or none. What it seems to explain is reduced by its own standard
-    error, so that luck does not count as gain.
+    One candidate is taken, with a share in [0, 1], or none. What it seems to explain must be beyond doubt, and is
+    reduced by a part of its own standard error, so that luck does not count as gain.
     """
     total = float(deviations @ deviations)
-    covered = candidates @ deviations - CAUTION * np.sqrt(candidates**2 @ deviations**2)
+    covered, noise = candidates @ deviations, np.sqrt(candidates**2 @ deviations**2)
+    careful = covered - CAUTION * noise
     squares = np.sum(candidates**2, axis=1)
-    shares = np.clip(covered / np.maximum(squares, 1e-300), 0.0, 1.0)
-    gains = 2.0 * shares * covered - shares**2 * squares
+    shares = np.clip(careful / np.maximum(squares, 1e-300), 0.0, 1.0)
+    gains = np.where(covered > doubts * noise, 2.0 * shares * careful - shares**2 * squares, 0.0)
     best = int(np.argmax(gains))
     if total == 0.0 or gains[best] <= 0.0:
         return np.zeros(len(candidates)), 0.0
