@@ -99,7 +99,7 @@ def test_advantages_of_a_model_with_all_data_are_those_of_the_truth():
     mdp = bps.envs.gridworld()
     policy = bps.shipped_policy("gridworld-early")
     batch = bps.sample(mdp, policy, 4000, seed=0)
-    learned = FoldedAdvantages.of(policy, 1.0, batch, np.arange(4000) % FOLDS)(np.ones(FOLDS, bool))
+    learned = FoldedAdvantages.of(policy, 1.0, batch, np.arange(4000) % FOLDS)(np.ones((1, FOLDS), bool))[0]
     exact = bps.oracle.q_function(mdp, policy)
     times = np.arange(mdp.horizon)
     advantages = (exact.q - exact.v[..., None])[times, batch.observations, batch.actions]
@@ -116,7 +116,7 @@ def test_of_an_action_never_seen_nothing_is_claimed():
         np.ones((3, 1), bool),
         final_observations=np.array([1, 1, 1]),
     )
-    learned = FoldedAdvantages.of(policy, 1.0, batch, np.array([0, 0, 1]))(np.array([True, False]))
+    learned = FoldedAdvantages.of(policy, 1.0, batch, np.array([0, 0, 1]))(np.array([[True, False]]))[0]
     # One visit each, one pseudo-visit: q̂ = (1 + 2) / 2, (3 + 2) / 2, and 2 for the action of the other fold.
     np.testing.assert_allclose(learned, [-0.5, 0.5, 0.0])
 

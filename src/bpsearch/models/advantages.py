@@ -1,6 +1,5 @@
 """Advantages of a tabular policy, learned by backward induction from some of the folds of a batch."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,12 +56,14 @@ class FoldedAdvantages:
         )
 
     def __call__(self, kept: Array) -> Array:
-        """(N,), the sums of all episodes, with q̂ learned from the folds `kept`, (K,) bool."""
-        observations, actions, mask = self.episodes.observations, self.episodes.actions, self.episodes.mask
-        total = np.zeros(len(mask))
-        for t, advantages, _ in self._backward(kept, PSEUDO_COUNT):
-            total += np.where(mask[:, t], advantages[observations[:, t], actions[:, t]], 0.0)
-        return total
+        """(C, N), the sums of all episodes, for each of (C, K) bool with q̂ learned from the folds that are kept."""
+        observations, mask = self.episodes.observations, self.episodes.mask
+        advantages, _ = self._backward(kept, np.full(len(kept), PSEUDO_COUNT))
+        states, actions = self.policy.logits.shape
+        cells = (np.arange(mask.shape[1]) * states + observations) * actions + self.episodes.actions
+        padded = np.pad(advantages.reshape(len(kept), -1), ((0, 0), (0, 1)))
+        cells = np.where(mask, cells, padded.shape[1] - 1)  # the last cell, with nothing in it, after the end
+        return np.stack([row.take(cells).sum(axis=1) for row in padded])
 
     def variance(self, coefficients: Array, shares: Array) -> float:
         """The variance of a value that the policy's own probabilities let one expect, environment's noise apart.
@@ -76,44 +77,42 @@ class FoldedAdvantages:
             coefficients: (K, S · A), what of each logit's score is subtracted in each fold.
             shares: (K,), the share of the sums learned without the fold that is subtracted.
         """
+        probabilities, mask = self.policy.probabilities, self.episodes.mask
+        states, size, length = len(probabilities), len(self.counts), mask.shape[1]
+        cells = (self.folds[:, None] * length + np.arange(length)) * states + self.episodes.observations
+        met = np.bincount(cells[mask], minlength=size * length * states).reshape(size, length, states)
+        logits = coefficients.reshape(size, 1, *probabilities.shape)
+        control = logits - np.sum(probabilities * logits, axis=-1, keepdims=True)
+        kept = np.vstack([~np.eye(size, dtype=bool), np.ones(size, dtype=bool)])
+        advantages, values = self._backward(kept, np.array([PSEUDO_COUNT] * size + [0.0]))
+        left = advantages[-1] - control - shares[:, None, None, None] * advantages[:-1]
+        unseen = self.counts.sum(axis=(0, -1)).reshape(probabilities.shape) == 0.0
+        known = np.sum(met[..., None] * probabilities * np.where(unseen, 0.0, left**2))
+        visits = met.sum(axis=0)
+        mean = np.average(values[-1], weights=visits)
+        spread = np.average((values[-1] - mean) ** 2, weights=visits)
+        unknown = np.sum(visits[..., None] * probabilities * unseen)
+        return float((known + UNSEEN * spread * unknown) / len(mask))
+
+    def _backward(self, kept: Array, pseudo_counts: Array) -> tuple[Array, Array]:
+        """γ^t (q̂_t − v̂_t), (C, T, S, A), and γ^t v̂_t, (C, T, S), for each of (C, K) bool with q̂ from the kept folds."""
         probabilities = self.policy.probabilities
-        mask, size = self.episodes.mask, len(self.counts)
-        everything = np.ones(size, dtype=bool)
-        unseen = self._visits(everything) == 0.0
-        logits = coefficients.reshape(size, *probabilities.shape)
-        scored = logits - np.sum(probabilities * logits, axis=-1, keepdims=True)
-        learned = [self._backward(np.arange(size) != fold, PSEUDO_COUNT) for fold in range(size)]
-        squares, unknown = 0.0, 0.0
-        moments = np.zeros(3)  # of the values met: how many, their sum, their squares'
-        for (t, truth, values), *parts in zip(self._backward(everything, 0.0), *learned, strict=True):
-            here = mask[:, t]
-            cells = self.folds[here] * len(probabilities) + self.episodes.observations[here, t]
-            met = np.bincount(cells, minlength=size * len(probabilities)).reshape(size, -1)
-            left = truth - scored - shares[:, None, None] * np.stack([advantages for _, advantages, _ in parts])
-            squares += np.sum(met[..., None] * probabilities * np.where(unseen, 0.0, left**2))
-            unknown += np.sum(met.sum(axis=0)[:, None] * probabilities * unseen)
-            moments += met.sum(axis=0) @ np.stack([np.ones_like(values), values, values**2], axis=-1)
-        spread = moments[2] / moments[0] - (moments[1] / moments[0]) ** 2
-        return float((squares + UNSEEN * max(spread, 0.0) * unknown) / len(mask))
-
-    def _visits(self, kept: Array) -> Array:
-        """(S, A), how often the folds `kept` took each action."""
-        return np.asarray(self.counts[kept].sum(axis=(0, -1)).reshape(self.policy.logits.shape))
-
-    def _backward(self, kept: Array, pseudo_count: float) -> Iterator[tuple[int, Array, Array]]:
-        """From the last step to the first: t, γ^t (q̂_t − v̂_t), (S, A), and γ^t v̂_t, (S,), with q̂ from these folds."""
-        probabilities, visits = self.policy.probabilities, self._visits(kept)
+        counts = np.tensordot(kept.astype(np.float64), self.counts, axes=1)
+        visits = counts.sum(axis=-1).reshape(-1, *probabilities.shape)
         counted = np.maximum(visits, 1.0)
-        rewards = self.reward_sums[kept].sum(axis=0) / counted
-        frequencies = self.counts[kept].sum(axis=0) / counted.reshape(-1, 1)
+        rewards = np.tensordot(kept.astype(np.float64), self.reward_sums, axes=1) / counted
+        frequencies = counts / counted.reshape(len(kept), -1, 1)
         seen = probabilities * (visits > 0.0)
-        seen = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1e-300)
-        trust = visits / np.maximum(visits + pseudo_count, 1e-300)
-        v_next = np.zeros(len(probabilities))
-        for t in reversed(range(self.episodes.mask.shape[1])):
-            q = rewards + self.discount * (frequencies @ v_next).reshape(visits.shape)
-            middle = (seen * q).sum(axis=1, keepdims=True)
+        seen = seen / np.maximum(seen.sum(axis=-1, keepdims=True), 1e-300)
+        trust = visits / np.maximum(visits + pseudo_counts[:, None, None], 1e-300)
+        length = self.episodes.mask.shape[1]
+        advantages, values = np.empty((len(kept), length, *probabilities.shape)), np.empty((length, *seen.shape[:2]))
+        v_next = np.zeros(seen.shape[:2])
+        for t in reversed(range(length)):
+            q = rewards + self.discount * (frequencies @ v_next[..., None]).reshape(visits.shape)
+            middle = (seen * q).sum(axis=-1, keepdims=True)
             q = middle + trust * (q - middle)
-            v_next = (probabilities * q).sum(axis=1)
-            factor = self.discount**t
-            yield t, factor * (q - v_next[:, None]), factor * v_next
+            v_next = (probabilities * q).sum(axis=-1)
+            advantages[:, t] = self.discount**t * (q - v_next[..., None])
+            values[t] = self.discount**t * v_next
+        return advantages, values.swapaxes(0, 1)

@@ -71,18 +71,21 @@ def cross_fit(returns: Array, scores: Array, spread: Array | None = None, contro
         scores: (N, P), Z.
         spread: (K, P, P), Σ Σ_t Cov_{a~π_e} ∇log π_e(a|S_t) over the episodes of each fold, where the policy tells it:
             visited states know the variance of actions that no episode has shown.
-        control: of a tabular model: from the folds that it may learn from, (K,) bool, to C of all episodes, (N,).
+        control: of a tabular model: from the folds that it may learn from, (C, K) bool, to C of all episodes, (C, N).
     """
     folds = np.arange(len(returns)) % FOLDS
     members = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
     parts = [_Sums.of(returns[m], scores[m], None if spread is None else spread[k]) for k, m in enumerate(members)]
 
+    apart = [(fold,) for fold in range(FOLDS)] + list(combinations(range(FOLDS), 2))
+    kept = np.array([[fold not in left_out for fold in range(FOLDS)] for left_out in apart])
+    controls = [()] * len(apart) if control is None else control(kept)[:, None]
+
     def learn(*left_out: int) -> tuple[float, Array, Array]:
         """Without these folds: the mean of Y, the fits, and the candidates' C of all episodes, (C, N)."""
-        kept = np.array([fold not in left_out for fold in range(FOLDS)])
-        mean, fits = sum((part for part, keep in zip(parts, kept, strict=True) if keep), start=_Sums.zero()).fits()
-        candidates = fits @ scores.T
-        return mean, fits, candidates if control is None else np.vstack([candidates, control(kept)])
+        others = (part for fold, part in enumerate(parts) if fold not in left_out)
+        mean, fits = sum(others, start=_Sums.zero()).fits()
+        return mean, fits, np.vstack([fits @ scores.T, *controls[apart.index(left_out)]])
 
     doubts = np.repeat(DOUBT, (len(STRENGTHS), control is not None))
     judged: list[list[tuple[Array, Array]]] = [[] for _ in range(FOLDS)]
