@@ -77,7 +77,7 @@ def cross_fit(returns: Array, scores: Array, spread: Array | None = None, contro
     members = [np.flatnonzero(folds == fold) for fold in range(FOLDS)]
     parts = [_Sums.of(returns[m], scores[m], None if spread is None else spread[k]) for k, m in enumerate(members)]
 
-    apart = [(fold,) for fold in range(FOLDS)] + list(combinations(range(FOLDS), 2))
+    apart: list[tuple[int, ...]] = [*((fold,) for fold in range(FOLDS)), *combinations(range(FOLDS), 2)]
     kept = np.array([[fold not in left_out for fold in range(FOLDS)] for left_out in apart])
     controls = [()] * len(apart) if control is None else control(kept)[:, None]
 
