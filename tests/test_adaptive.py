@@ -32,6 +32,19 @@ def test_it_saves_clearly_where_action_noise_makes_the_variance():
     assert (np.abs(z) > 1.96).sum() <= 10  # binomial tail 2e-5
 
 
+def test_three_batches_find_more_than_the_best_behavior_of_plain_importance_sampling():
+    """By the exact oracle; the returns' shift makes more possible. `benchmarks/search_alone.py` shows 20 studies."""
+    plain = bps.oracle.variance(MDP, POLICY, None, "mc")
+    _, best = bps.oracle.optimum(MDP, POLICY, "is")
+    for seed in range(2):
+        search = bps.AdaptiveBPG()
+        state = search.init(POLICY)
+        for batch in range(3):
+            state, _ = search.step(state, bps.sample(MDP, search.behavior(state), 100, seed=seed, batch=batch))
+        exact = bps.oracle.variance(MDP, POLICY, search.behavior(state), "is", shift=float(state.shift))
+        assert (plain - exact) / (plain - best) > 1.1
+
+
 def test_it_stays_at_monte_carlo_where_nothing_can_be_gained():
     """All variance comes from the environment: a coin decides the reward, whatever the action."""
     transitions = np.zeros((3, 2, 3))

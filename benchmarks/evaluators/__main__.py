@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from benchmarks.evaluators.figure import draw
+from benchmarks.evaluators.figure import draw, draw_method
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.run import Settings
 from benchmarks.evaluators.table import markdown, read_csv, write_csv
@@ -76,6 +76,8 @@ def main() -> None:
     cells = read_csv(options.out / "evaluators.csv")  # rounded: the tables are those of the file
     (options.out / "evaluators.md").write_text(markdown(cells, tasks, references()))
     draw(cells, tasks, references(), options.out)
+    if "auto" in options.methods:
+        draw_method("auto", cells, tasks, options.out)
     print(f"written to {options.out}")
 
 

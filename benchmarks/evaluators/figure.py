@@ -45,12 +45,48 @@ def draw(cells: Sequence[Cell], tasks: Sequence[Task], references: dict[str, Ref
         return save(drawing, directory, "evaluators")
 
 
+def draw_method(method: str, cells: Sequence[Cell], tasks: Sequence[Task], directory: Path) -> list[Path]:
+    """One method on every task: its error relative to Monte Carlo's, and the coverage of its 95% interval."""
+    own = [cell for cell in cells if cell.method == method]
+    budgets = sorted({cell.episodes for cell in own})
+    rows = {task.name: -row for row, task in enumerate(tasks)}
+    with figure(1, 2, width=8.5, height=0.33 * len(tasks) + 1.2) as (drawing, axes):
+        errors, coverage = axes[0]
+        for position, (budget, color) in enumerate(zip(budgets, COLORS.values(), strict=False)):
+            found = [cell for cell in own if cell.episodes == budget]
+            heights = [rows[cell.task] + 0.3 - 0.2 * position for cell in found]
+            values = np.array([cell.error for cell in found])
+            errors.errorbar(
+                values[:, 0],
+                heights,
+                xerr=np.abs(values[:, 1:] - values[:, :1]).T,
+                color=color,
+                linestyle="none",
+                marker="o",
+                markersize=3,
+                label=f"{budget} episodes",
+            )
+            shares = np.array([(cell.coverage, cell.coverage_low, cell.coverage_high) for cell in found])
+            spread = np.abs(shares[:, 1:] - shares[:, :1]).T
+            coverage.errorbar(
+                shares[:, 0], heights, xerr=spread, color=color, linestyle="none", marker="o", markersize=3
+            )
+        errors.axvline(1.0, color="black", linewidth=0.8)
+        errors.set(xscale="log", xlabel="mean squared error relative to Monte Carlo's")
+        errors.set_yticks(list(rows.values()), [task.title for task in tasks])
+        coverage.axvline(0.95, color="black", linewidth=0.8)
+        coverage.axvspan(0.93, 0.98, color="#eeeeee", zorder=0)
+        coverage.set(xlabel="share of 95% intervals that hold the truth", xlim=(None, 1.0))
+        coverage.set_yticks(list(rows.values()), [])
+        for panel in (errors, coverage):
+            panel.set_ylim(-len(tasks) + 0.4, 0.6)
+        drawing.legend(loc="outside upper center", ncols=len(budgets))
+        return save(drawing, directory, f"evaluators-{method}")
+
+
 def _curve(panel: Axes, found: Sequence[Cell], color: str) -> None:
     method = METHODS[found[0].method]
-    ratios, lows, highs = (
-        np.clip([getattr(cell, name) for cell in found], LOWEST, HIGHEST)
-        for name in ("ratio", "ratio_low", "ratio_high")
-    )
+    ratios, lows, highs = np.clip(np.transpose([cell.error for cell in found]), LOWEST, HIGHEST)
     panel.errorbar(
         [cell.episodes for cell in found],
         ratios,

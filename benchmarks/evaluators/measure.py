@@ -120,6 +120,13 @@ class Cell:
     coverage_high: float
     floor: float
 
+    @property
+    def error(self) -> tuple[float, float, float]:
+        """The ratio with the ends of its interval, refined where it can be."""
+        if self.refined is None or self.refined_low is None or self.refined_high is None:
+            return self.ratio, self.ratio_low, self.ratio_high
+        return self.refined, self.refined_low, self.refined_high
+
 
 def cell(
     task: str,

@@ -70,13 +70,12 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def error_text(cell: Cell | None) -> str:
-    """The ratio with its interval, refined where it can be; a missing cell is a dash."""
+    """The ratio with its interval; a missing cell is a dash."""
     if cell is None:
         return "–"
     if cell.diverged:
         return f"diverged in {cell.diverged} of {cell.studies}"
-    plain = (cell.ratio, cell.ratio_low, cell.ratio_high)
-    ratio, low, high = plain if cell.refined is None else (cell.refined, cell.refined_low, cell.refined_high)
+    ratio, low, high = cell.error
     return f"{ratio:.2g} ({low:.2g}–{high:.2g})"
 
 
