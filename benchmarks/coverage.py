@@ -145,14 +145,16 @@ def fixed_n(values: Array, log_weights: Array, returns: Array, case: Case) -> Bo
 
     By the martingale central limit theorem; of an event the exact binomial interval as long as no episode is weighted.
     """
-    parts = BATCH_SIZE * values.var(axis=2, ddof=1)
+    weights = np.array([case.search.counts(number) for number in range(BATCHES)])
+    counted = BATCH_SIZE * np.cumsum(weights)
+    parts = BATCH_SIZE * weights**2 * values.var(axis=2, ddof=1)
     total = np.cumsum(parts, axis=1)
     squares = np.cumsum(parts**2 / (BATCH_SIZE - 1), axis=1)
     freedom = np.where(squares > 0.0, total**2 / np.where(squares > 0.0, squares, 1.0), 1.0)
-    half = stats.t.ppf(0.5 + LEVEL / 2.0, freedom) * np.sqrt(total) / LOOKS
-    error = martingale_error(list(values[0]))
+    half = stats.t.ppf(0.5 + LEVEL / 2.0, freedom) * np.sqrt(total) / counted
+    error = martingale_error(list(values[0]), list(weights))
     assert error is None or np.isclose(error.half_width(LEVEL), half[0, -1])
-    means = np.cumsum(values.sum(axis=2), axis=1) / LOOKS
+    means = np.cumsum(weights * values.sum(axis=2), axis=1) / counted
     if not case.event:
         return means - half, means + half
     moved = np.maximum.accumulate(np.abs(log_weights).max(axis=2), axis=1) > UNWEIGHTED

@@ -21,7 +21,7 @@ from benchmarks.evaluators.run import Settings, collected, run
 from benchmarks.evaluators.table import read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.experiments.runs import Run, means_only
-from bpsearch.intervals import martingale_error
+from bpsearch.search.base import Valued
 from bpsearch.trials import Trials
 from enumeration import enumerate_trajectories
 
@@ -36,24 +36,26 @@ def values(seed=0, studies=3, batches=4, size=7):
 
 def test_the_intervals_are_those_of_an_estimate():
     data = values()
-    studies = Studies(data.mean(axis=2), data.var(axis=2, ddof=1), data.shape[2])
-    half = studies.half_widths()
+    counts = np.array([0.5, 1.0, 1.0, 2.0])
+    studies = Studies(data.mean(axis=2), data.var(axis=2, ddof=1), data.shape[2], counts)
+    half, estimates = studies.half_widths(), studies.estimates()
     for study, batches in np.ndindex(half.shape):
-        error = martingale_error(list(data[study, : batches + 1]))
-        assert half[study, batches] == pytest.approx(error.half_width(0.95))
+        valued = Valued.of(list(data[study, : batches + 1]), None, list(counts[: batches + 1]))
+        assert half[study, batches] == pytest.approx(valued.error.half_width(0.95))
+        assert estimates[study, batches] == pytest.approx(valued.mean)
     again = Studies.of_episodes(data.reshape(3, -1), 7)
     np.testing.assert_allclose(again.means, studies.means)
     np.testing.assert_allclose(again.variances, studies.variances)
 
 
 def test_values_without_spread_have_no_interval():
-    assert np.isnan(Studies(np.ones((2, 3)), np.zeros((2, 3)), 5).half_widths()).all()
+    assert np.isnan(Studies(np.ones((2, 3)), np.zeros((2, 3)), 5, np.ones(3)).half_widths()).all()
 
 
 def test_a_cell_by_hand():
     # After two batches of 10 the four estimates are off by -1, 0, 0.5 and 4; Monte Carlo's variance is 8/20.
     means = np.array([[9.0, 9.0], [9.0, 11.0], [10.5, 10.5], [14.0, 14.0]])
-    studies = Studies(means, np.full((4, 2), 4.0), 10)
+    studies = Studies(means, np.full((4, 2), 4.0), 10, np.ones(2))
     found = cell("t", "m", studies.at(20), 20, truth=10.0, truth_error=0.2, variance=8.0, biased=False)
     assert found.ratio == pytest.approx((1.0 + 0.0 + 0.25 + 16.0) / 4 / 0.4)
     assert found.ratio_low < found.ratio < found.ratio_high
@@ -78,7 +80,7 @@ def test_monte_carlos_error_on_the_same_episodes_takes_the_noise_away():
 
 def test_a_study_that_diverged_is_counted_and_spoils_the_mean():
     means = np.array([[1.0, np.nan], [1.0, 1.0]])
-    studies = Studies(means, np.ones((2, 2)), 10)
+    studies = Studies(means, np.ones((2, 2)), 10, np.ones(2))
     found = cell("t", "m", studies.at(20), 20, truth=1.0, truth_error=0.0, variance=1.0, biased=False)
     assert (found.diverged, found.ratio, found.refined, found.coverage) == (1, np.inf, np.inf, 0.5)
     before = cell("t", "m", studies.at(10), 10, truth=1.0, truth_error=0.0, variance=1.0, biased=False)

@@ -9,6 +9,7 @@ from bpsearch.estimators import advantage_sum
 from bpsearch.intervals import martingale_error
 from bpsearch.models import TabularModel
 from bpsearch.search import normalized
+from bpsearch.search.base import Valued
 from bpsearch.trials import Trials
 
 MDP = bps.envs.gridworld()
@@ -88,7 +89,7 @@ def test_episodes_from_outside_must_be_of_the_policys_spaces_and_of_the_behavior
 
 
 def test_requests_are_told_in_any_order_and_the_estimate_says_what_is_left_out():
-    study = bps.Study(POLICY, bps.AdaptiveBPG())
+    study = bps.Study(POLICY, bps.BPG(normalized(0.05)))
     requests = [study.ask() for _ in range(4)]
     assert len({request.identity for request in requests}) == 4
     batches = [bps.sample(MDP, r.behavior, 50, seed=0, batch=r.number) for r in requests]
@@ -157,6 +158,25 @@ def test_the_interval_accounts_for_batches_of_different_variance():
     error = martingale_error([noisy, quiet])
     assert error.variance == pytest.approx(100 * np.var(noisy, ddof=1) / 1000**2, rel=1e-3)
     assert error.degrees_of_freedom == pytest.approx(99, rel=1e-2)
+
+
+def test_batches_that_count_differently_are_combined_without_bias():
+    """Weights fixed in advance: the mean, its error by simulation, and a study whose first batch counts half."""
+    rng = np.random.default_rng(0)
+    draws = [(rng.normal(scale=3.0, size=(4000, 20)), 0.5), (rng.normal(size=(4000, 30)), 1.0)]
+    studies = [Valued.of([values[i] for values, _ in draws], None, [0.5, 1.0]) for i in range(4000)]
+    means = np.array([valued.mean for valued in studies])
+    np.testing.assert_allclose(means, sum(weight * values.sum(axis=1) for values, weight in draws) / 40.0)
+    expected = (0.25 * 20 * 9.0 + 30 * 1.0) / 40.0**2
+    assert np.var(means) == pytest.approx(expected, rel=0.1)
+    assert np.mean([valued.error.variance for valued in studies]) == pytest.approx(expected, rel=0.05)
+
+    study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=4)
+    told = []
+    estimate = study.run(MDP, episodes=300, batch_size=100, on_batch=lambda _, info: told.append(info.values))
+    assert estimate.value == pytest.approx((0.5 * told[0].sum() + told[1].sum() + told[2].sum()) / 250)
+    assert estimate.value == pytest.approx(estimate.history.values[-1])
+    assert estimate.std_error == pytest.approx(estimate.history.std_errors[-1])
 
 
 def test_savings_agree_with_the_oracle():

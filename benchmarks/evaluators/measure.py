@@ -19,42 +19,47 @@ class Studies:
         means: (studies, batches), of the values of each batch.
         variances: (studies, batches), of the values within each batch, unbiased.
         batch_size: episodes per batch.
+        counts: (batches,), what the episodes of each batch count in the estimate.
     """
 
     means: Array
     variances: Array
     batch_size: int
+    counts: Array
 
     @classmethod
     def of_episodes(cls, values: Array, batch_size: int) -> "Studies":
         """The same from single episodes, (studies, episodes)."""
         grouped = values.reshape(len(values), -1, batch_size)
-        return cls(grouped.mean(axis=2), grouped.var(axis=2, ddof=1), batch_size)
+        return cls(grouped.mean(axis=2), grouped.var(axis=2, ddof=1), batch_size, np.ones(grouped.shape[1]))
 
     def estimates(self) -> Array:
         """(studies, batches), the estimate after each batch."""
-        return np.cumsum(self.means, axis=1) / np.arange(1, self.means.shape[1] + 1)
+        return np.cumsum(self.counts * self.means, axis=1) / np.cumsum(self.counts)
 
     def half_widths(self, level: float = LEVEL) -> Array:
         """(studies, batches), half the interval after each batch as `Estimate` gives it; NaN where it gives none.
 
-        `intervals.martingale_error` for batches of one size n: Var(mean) = Σ_b n Var_b / N², with Welch and
-        Satterthwaite's degrees of freedom.
+        `intervals.martingale_error` for batches of one size n: Var(mean) = Σ_b ω_b² n Var_b / (Σ_b ω_b n)², with Welch
+        and Satterthwaite's degrees of freedom.
         """
         size = self.batch_size
-        episodes = size * np.arange(1, self.means.shape[1] + 1)
-        parts = size * self.variances
+        parts = size * self.counts**2 * self.variances
         with np.errstate(invalid="ignore", over="ignore"):
             totals, squares = np.cumsum(parts, axis=1), np.cumsum(parts**2 / (size - 1), axis=1)
             freedom = np.where(totals > 0.0, totals**2, np.nan) / squares
             quantiles = stats.t.ppf(0.5 + level / 2.0, freedom)
-            return np.asarray(quantiles * np.sqrt(totals) / episodes)
+            return np.asarray(quantiles * np.sqrt(totals) / (size * np.cumsum(self.counts)))
 
     def at(self, episodes: int) -> "Outcome":
         """What the studies say after so many episodes."""
         batches = episodes // self.batch_size
+        shares = self.counts[:batches] / self.counts[:batches].sum()
         return Outcome(
-            self.estimates()[:, batches - 1], self.half_widths()[:, batches - 1], batch_means=self.means[:, :batches]
+            self.estimates()[:, batches - 1],
+            self.half_widths()[:, batches - 1],
+            batch_means=self.means[:, :batches],
+            batch_shares=shares,
         )
 
 
@@ -66,12 +71,14 @@ class Outcome:
         estimates: (studies,).
         half_widths: (studies,), of their 95% intervals; NaN where there is none.
         batch_means: (studies, batches), if the errors of batches are martingale differences; None else.
+        batch_shares: (batches,), the part that each has in the estimate.
         plain: (studies,), what Monte Carlo says from the same episodes, if they are the policy's own; None else.
     """
 
     estimates: Array
     half_widths: Array
     batch_means: Array | None = None
+    batch_shares: Array | None = None
     plain: Array | None = None
 
 
@@ -90,7 +97,7 @@ class Cell:
         ratio_low: lower end of its 95% interval, by the bootstrap over studies.
         ratio_high: upper end.
         refined: the same ratio with less noise, None for biased methods. Where the errors of batches are martingale
-            differences, from the errors of all batches, Σ_i (X̄_i − ρ)² / m², which has the same expectation. Where all
+            differences, from the errors of all batches, Σ_i c_i² (X̄_i − ρ)², which has the same expectation. Where all
             episodes are the policy's own, with Monte Carlo's squared error on the same episodes, whose expectation is
             known, as a control variate.
         refined_low: lower end of its interval.
@@ -158,10 +165,10 @@ def cell(
         covered = int(np.sum(np.abs(errors) <= outcome.half_widths))
     ratio, low, high = bootstrap_mean(squares / monte_carlo)
     refined: tuple[float, float, float] | tuple[None, None, None] = (None, None, None)
-    if outcome.batch_means is not None and not biased:
-        deviations = outcome.batch_means - truth
+    if outcome.batch_means is not None and outcome.batch_shares is not None and not biased:
+        deviations = outcome.batch_shares * (outcome.batch_means - truth)
         finite = np.isfinite(deviations).all(axis=1)
-        summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1) / deviations.shape[1] ** 2
+        summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1)
         refined = bootstrap_mean(summed / monte_carlo)
     elif outcome.plain is not None and not biased:
         own, plain = squares / monte_carlo, (outcome.plain - truth) ** 2 / monte_carlo

@@ -76,7 +76,8 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
     if method.every_episode:
         studies = Studies.of_episodes(moments["means"], settings.batch_size)
     else:
-        studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size)
+        counts = np.array([search.counts(number) for number in range(trials.iterations)])
+        studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size, counts)
     return {budget: studies.at(budget) for budget in settings.budgets}
 
 

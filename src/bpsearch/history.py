@@ -27,15 +27,15 @@ class History:
     divergences: Array
 
     @classmethod
-    def of(cls, values: Sequence[Array], log_weights: Sequence[Array]) -> "History":
-        """From the values and log-weights of each batch, by running sums."""
-        sizes = np.array([len(batch) for batch in values])
+    def of(cls, values: Sequence[Array], log_weights: Sequence[Array], weights: Sequence[float]) -> "History":
+        """From the values and log-weights of each batch, and what its episodes count, by running sums."""
+        sizes, counts = np.array([len(batch) for batch in values]), np.asarray(weights)
         variances = np.array([np.var(batch, ddof=1) if len(batch) > 1 else np.nan for batch in values])
-        episodes = np.cumsum(sizes)
+        totals = np.cumsum(counts * sizes)
         return cls(
-            episodes=episodes,
-            values=np.cumsum([batch.sum() for batch in values]) / episodes,
-            std_errors=np.sqrt(np.cumsum(sizes * variances)) / episodes,
+            episodes=np.cumsum(sizes),
+            values=np.cumsum(counts * [batch.sum() for batch in values]) / totals,
+            std_errors=np.sqrt(np.cumsum(counts**2 * sizes * variances)) / totals,
             batch_variances=variances,
             divergences=np.array([_divergence(batch) for batch in log_weights]),
         )

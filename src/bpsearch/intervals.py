@@ -33,26 +33,36 @@ class MeanError:
         return float(stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom)) * self.std_error
 
 
-def martingale_error(batches: Sequence[Array]) -> MeanError | None:
+def martingale_error(batches: Sequence[Array], weights: Sequence[float] | None = None) -> MeanError | None:
     """The error of the mean over all values of all batches; None if it cannot be known.
 
     The behavior of a batch is fixed before the batch, so the deviations X − ρ are martingale differences and
-    Var(mean) = Σ_b n_b Var_b / N²: batches may have different variances. Each Var_b is estimated within its batch,
-    which is unbiased whatever the earlier batches were; the degrees of freedom are Welch and Satterthwaite's. A batch
-    of one episode is put together with a neighbor. Fewer than two values, or values without any spread, say nothing.
+    Var(mean) = Σ_b ω_b² n_b Var_b / (Σ_b ω_b n_b)²: batches may have different variances. Each Var_b is estimated
+    within its batch, which is unbiased whatever the earlier batches were; the degrees of freedom are Welch and
+    Satterthwaite's. A batch of one episode is put together with a neighbor. Fewer than two values, or values without
+    any spread, say nothing.
+
+    Args:
+        batches: their values.
+        weights: ω_b, what an episode of each batch counts, fixed before the study; 1 by default.
     """
     groups: list[Array] = []
-    for values in batches:
-        joins = bool(groups) and min(len(groups[-1]), len(values)) < 2
-        groups = [*groups[:-1], np.concatenate([groups[-1], values])] if joins else [*groups, np.asarray(values)]
+    scales: list[Array] = []
+    for values, weight in zip(batches, weights or [1.0] * len(batches), strict=True):
+        counts = np.full(len(values), weight)
+        if groups and min(len(groups[-1]), len(values)) < 2:
+            groups[-1], scales[-1] = np.concatenate([groups[-1], values]), np.concatenate([scales[-1], counts])
+        else:
+            groups, scales = [*groups, np.asarray(values)], [*scales, counts]
     sizes = np.array([len(group) for group in groups])
     if sizes.sum() < 2:
         return None
-    parts = np.array([size * np.var(group, ddof=1) for size, group in zip(sizes, groups, strict=True)])
+    squares = np.array([np.sum(scale**2) for scale in scales])
+    parts = np.array([square * np.var(group, ddof=1) for square, group in zip(squares, groups, strict=True)])
     if not parts.any():
         return None
     freedom = parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1))
-    return MeanError(float(parts.sum() / sizes.sum() ** 2), float(freedom))
+    return MeanError(float(parts.sum() / sum(scale.sum() for scale in scales) ** 2), float(freedom))
 
 
 def clopper_pearson(events: int, episodes: int, level: float) -> tuple[float, float]:

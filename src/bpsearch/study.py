@@ -346,7 +346,8 @@ class Study:
         progress = self._progress
         numbers = sorted(progress.batches)
         told = [progress.batches[number] for number in numbers]
-        valued = Valued.of([batch.values for batch in told], self.search.explained(self.state))
+        counts = [self.search.counts(number) for number in numbers]
+        valued = Valued.of([batch.values for batch in told], self.search.explained(self.state), counts)
         if self.search.revalues:
             valued = self.search.revalue(self.state, [self.ledger.episodes(number) for number in numbers])
         episodes = Episodes(
@@ -355,13 +356,13 @@ class Study:
             returns=np.concatenate([batch.returns for batch in told]),
         )
         return Estimate(
-            value=float(episodes.values.mean()),
+            value=valued.mean,
             episodes=len(episodes.values),
             method=self.search.label,
             unbiased=self.search.unbiased,
             error=valued.error,
             diagnostics=diagnose(episodes, valued.batches[-1], valued.error),
-            history=History.of(valued.batches, [batch.log_weights for batch in told]),
+            history=History.of(valued.batches, [batch.log_weights for batch in told], valued.weights),
             data=episodes,
             explained=valued.explained,
             return_range=self.return_range,

@@ -24,6 +24,7 @@ LARGEST_LOG_WEIGHT, SMALLEST_LOG_WEIGHT = 0.2, -1.0
 SMALLEST_EFFECTIVE_SHARE = 0.8  # of the effective sample size that is predicted for the next behavior
 CANDIDATES = (1.0, 10.0, 100.0, 1000.0)  # strengths of the prior "this parameter explains nothing", in episodes
 LARGEST_RATIO = 0.97  # predicted variance relative to Monte Carlo's; above it there is nothing to gain
+FIRST_BATCH = 0.5  # what an episode of the first batch counts in the estimate, relative to later ones
 MEMORY = 0.95  # weight of a batch's held-out errors against the next batch's
 
 
@@ -118,6 +119,14 @@ class AdaptiveBPG(Search):
             raise BiasedEstimatorError(
                 f"{self.estimator.name} with this model is biased: lowering its variance may raise its error"
             )
+
+    def counts(self, number: int) -> float:
+        """An episode of the first batch, which the policy itself runs, counts half.
+
+        Where the search helps, the later ones are worth far more; where it does not, little is lost: 2.5% of the
+        variance with ten batches.
+        """
+        return FIRST_BATCH if number == 0 else 1.0
 
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> AdaptiveState:

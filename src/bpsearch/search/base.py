@@ -52,18 +52,27 @@ class Valued:
 
     Attributes:
         batches: the values of each.
+        weights: what an episode of each batch counts in the mean.
         error: of the mean of all values; None if it cannot be known.
         explained: the share of Monte Carlo's variance that is thought removed; None if the search does not know.
     """
 
     batches: list[Array]
+    weights: list[float]
     error: MeanError | None
     explained: float | None
 
     @classmethod
-    def of(cls, batches: list[Array], explained: float | None) -> "Valued":
-        """With the error of martingale differences."""
-        return cls(batches, martingale_error(batches), explained)
+    def of(cls, batches: list[Array], explained: float | None, weights: list[float] | None = None) -> "Valued":
+        """With the error of martingale differences; all episodes count the same unless the weights say otherwise."""
+        counts = weights or [1.0] * len(batches)
+        return cls(batches, counts, martingale_error(batches, counts), explained)
+
+    @property
+    def mean(self) -> float:
+        """The estimate."""
+        total = sum(weight * len(batch) for weight, batch in zip(self.weights, self.batches, strict=True))
+        return float(sum(w * batch.sum() for w, batch in zip(self.weights, self.batches, strict=True)) / total)
 
 
 class Search(ABC):
@@ -134,6 +143,13 @@ class Search(ABC):
     def revalue(self, state: Any, batches: Sequence[Trajectories]) -> Valued:
         """All batches as `state` sees them."""
         return Valued.of([self.valuation.values(state.valuation, batch) for batch in batches], self.explained(state))
+
+    def counts(self, number: int) -> float:
+        """What an episode of the batch with this number, from 0, counts in the estimate: fixed before the study.
+
+        So the estimate stays unbiased; weights that look at the batches would not be so innocent.
+        """
+        return 1.0
 
     def explained(self, state: Any) -> float | None:
         """The share of the variance that the search expects its behaviors to remove; None if it does not know."""

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from bpsearch.checks import check_integer
 from bpsearch.errors import RequestError
 from bpsearch.numerics import to_numpy
@@ -89,7 +91,8 @@ class Progress:
         learned, info = self._search.step(self.asked_states.get(entry.number, self.state), trajectories)
         if entry.version != position:
             learned, _ = self._search.step(self.state, trajectories)
-        batch = Batch(info.values, info.log_weights, trajectories.returns(self._discount))
+        # Copies: views would keep the compiled step's results alive, which weigh more than the numbers themselves.
+        batch = Batch(np.array(info.values), np.array(info.log_weights), trajectories.returns(self._discount))
         told = entry.told(position)
         settled, waiting = told.without_parameters(), self._waiting(without=entry)
         if self._ledger.keeps:
