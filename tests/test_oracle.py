@@ -141,3 +141,19 @@ def test_bad_arguments_are_named():
     never_up = policy.with_probability(0, 0, 0.0)
     with pytest.raises(SupportError, match="probability 0"):
         oracle.variance(mdp, policy, never_up, "is")
+
+
+def test_many_variances_are_those_of_each():
+    mdp = random_mdp(1, (3, 2, 4), 0.9)
+    evaluation = random_policy(1, mdp)
+    behaviors = [random_policy(seed, mdp) for seed in range(2, 7)]
+    found = oracle.variances(mdp, evaluation, np.array([behavior.probabilities for behavior in behaviors]))
+    each = [oracle.variance(mdp, evaluation, behavior) for behavior in behaviors]
+    np.testing.assert_allclose(found, each, rtol=1e-12)
+    never = behaviors[0].with_probability(0, 0, 0.0).probabilities
+    assert oracle.variances(mdp, evaluation, np.array([never, behaviors[0].probabilities])).tolist() == [
+        np.inf,
+        found[0],
+    ]
+    with pytest.raises(SpaceMismatchError, match=r"\(N, 3, 2\), got \(3, 2\)"):
+        oracle.variances(mdp, evaluation, never)

@@ -1,5 +1,6 @@
 """Compiled trials: independent of devices, grouping and of what ran before."""
 
+import os
 import subprocess
 import sys
 
@@ -24,7 +25,8 @@ np.savez(sys.argv[2], parameters=states.parameters, means=means)
 def test_the_same_numbers_on_one_and_on_two_devices(tmp_path):
     for devices in (1, 2):
         path = tmp_path / f"{devices}.npz"
-        subprocess.run([sys.executable, "-c", PROGRAM, str(devices), str(path)], check=True)
+        anew = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        subprocess.run([sys.executable, "-c", PROGRAM, str(devices), str(path)], env=anew, check=True)
     one, two = (np.load(tmp_path / f"{devices}.npz") for devices in (1, 2))
     for name in ("parameters", "means"):
         np.testing.assert_array_equal(one[name], two[name])
@@ -66,6 +68,27 @@ def test_jobs_share_the_devices_and_keep_their_groups_apart():
     for position, job in enumerate(jobs):
         _, means = job.trials.run(mdp, policy, 5)
         np.testing.assert_array_equal(means, np.stack([found[position, index] for index in range(5)]))
+
+
+def test_a_program_is_compiled_once_for_all_cores(tmp_path):
+    """Two threads, six jobs that differ in numbers only, in the schedule of a model too: two programs."""
+    program = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import bpsearch as bps
+from bpsearch.estimators import advantage_sum
+from bpsearch.models import TabularModel
+from bpsearch.trials import Job, Trials, _run_block, run_jobs
+mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
+models = [TabularModel.like(mdp, "fixed", 2), TabularModel.like(mdp, "fixed", 3), TabularModel.like(mdp, refit=1.5)]
+searches = [bps.BPG(1e-5), bps.BPG(1e-4), bps.BPG(1e-3), *(bps.OnPolicy(advantage_sum, model) for model in models)]
+jobs = [Job(Trials(search, 4, 20, group=2), mdp, policy, list(range(6))) for search in searches]
+groups = [(position, *group) for position, group, _ in run_jobs(jobs)]
+assert len(set(groups)) == 18, groups
+print(_run_block._cache_size())
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["2"]
 
 
 def test_an_error_in_a_group_reaches_the_caller():

@@ -7,7 +7,7 @@ value of π; E is over (S', R) given (s, a); a prime marks a quantity at t + 1.
 A behavior is a `SoftmaxTable` or an array of probabilities, (S, A) if stationary and (L, S, A) if it depends on time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,7 +70,25 @@ def variance(
         behavior, estimator = None, {"mc": "is", "as": "dr"}[_checked(estimator)]
     mu = problem.probabilities_of(behavior)
     centre = problem.value - shift if estimator == "is" else problem.value
-    return _second_moment(problem, mu, estimator, shift, model).total - centre**2
+    return _second_moment(problem, mu, estimator, shift, _gaps(problem, estimator, model)).total - centre**2
+
+
+def variances(mdp: TabularMDP, evaluation: SoftmaxTable, behaviors: Floats) -> Floats:
+    """(N,), the variance of "is" with each of N stationary behaviors, an array (N, S, A) of probabilities.
+
+    What `variance` gives one by one, in a fraction of the time; infinite also where a behavior rules out actions that
+    the evaluation policy takes.
+    """
+    problem = _Problem.of(mdp, evaluation)
+    if behaviors.shape[1:] != problem.pi.shape:
+        raise SpaceMismatchError(
+            f"behaviors must have the shape (N, {mdp.states}, {mdp.actions}), got {behaviors.shape}"
+        )
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        weights = problem.pi * problem.ratio_to(behaviors)
+        *_, (_, moments) = _trajectory_backward(problem, np.broadcast_to(weights, (mdp.horizon, *weights.shape)))
+        totals = moments[:, 2] @ mdp.initial
+    return np.where(np.isfinite(totals), totals - problem.value**2, np.inf)
 
 
 def gradient(
@@ -84,7 +102,7 @@ def gradient(
     """(S, A), the gradient of `variance` with respect to the behavior's logits."""
     problem = _Problem.of(mdp, evaluation)
     mu = problem.probabilities_of(behavior)
-    by_mu = _second_moment(problem, mu, estimator, shift, model).gradient().sum(axis=0)
+    by_mu = _second_moment(problem, mu, estimator, shift, _gaps(problem, estimator, model)).gradient().sum(axis=0)
     p = behavior.probabilities
     return np.asarray(p * (by_mu - (p * by_mu).sum(axis=1, keepdims=True)))
 
@@ -102,7 +120,7 @@ def optimum(
     optimum; for "pdis" and "dr" it is a local one. Actions of probability 0 under π stay at 0.
     """
     problem = _Problem.of(mdp, evaluation)
-    free = np.isfinite(evaluation.logits)
+    free, gaps = np.isfinite(evaluation.logits), _gaps(problem, estimator, model)
 
     def table(parameters: Floats) -> SoftmaxTable:
         logits = np.full(free.shape, -np.inf)
@@ -113,7 +131,7 @@ def optimum(
         behavior = table(parameters)
         p = behavior.probabilities
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            moment = _second_moment(problem, problem.probabilities_of(behavior), estimator, shift, model)
+            moment = _second_moment(problem, problem.probabilities_of(behavior), estimator, shift, gaps)
             if not np.isfinite(moment.total):
                 return np.inf, np.zeros_like(parameters)
             by_mu = moment.gradient().sum(axis=0)
@@ -146,7 +164,7 @@ def optimal_behavior(
     if estimator not in ("pdis", "dr"):
         raise InvalidArgumentError(f"estimator must be 'pdis' or 'dr' for optimal_behavior, got {estimator!r}")
     problem = _Problem.of(mdp, evaluation)
-    gaps = _model_gaps(problem, estimator, model)
+    gaps = _ModelGaps.of(problem, estimator, model)
     behavior = np.empty((mdp.horizon, *problem.pi.shape))
     best = np.zeros(mdp.states)  # U* at t + 1
     for t in reversed(range(mdp.horizon)):
@@ -164,8 +182,7 @@ class _Problem:
     mdp: TabularMDP
     pi: Floats
     p: Floats  # P(s'|s, a)
-    p_r: Floats  # P · R
-    p_r2: Floats  # P · R²
+    powers: Floats  # (S, A, 3, S): P, P · R and P · R²
     true_q: QFunction
 
     @classmethod
@@ -184,7 +201,8 @@ class _Problem:
         for t in reversed(range(mdp.horizon)):
             q[t] = p_r.sum(axis=-1) + mdp.discount * p @ v_next
             v[t] = v_next = (pi * q[t]).sum(axis=1)
-        return cls(mdp, pi, p, p_r, p_r * mdp.rewards, QFunction(q, v))
+        powers = np.stack([p, p_r, p_r * mdp.rewards], axis=2)
+        return cls(mdp, pi, p, powers, QFunction(q, v))
 
     @property
     def value(self) -> float:
@@ -198,6 +216,10 @@ class _Problem:
             raise SpaceMismatchError(f"a behavior must have the shape {shape} or {shape[1:]}, got {mu.shape}")
         return np.broadcast_to(mu, shape)
 
+    def ratio_to(self, mu: Floats) -> Floats:
+        """π/μ; 0 where π is."""
+        return np.where(self.pi > 0.0, self.pi / mu, 0.0)
+
 
 @dataclass(frozen=True)
 class _Moment:
@@ -207,16 +229,13 @@ class _Moment:
     gradient: Callable[[], Floats]
 
 
-def _second_moment(problem: _Problem, mu: Floats, estimator: str, shift: float, model: QFunction | None) -> _Moment:
-    _checked(estimator)
+def _second_moment(problem: _Problem, mu: Floats, estimator: str, shift: float, gaps: "_ModelGaps | None") -> _Moment:
     if shift != 0.0 and estimator != "is":
         raise InvalidArgumentError(f"shift is defined for estimator 'is' only, got {shift} for {estimator!r}")
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = np.where(problem.pi > 0.0, problem.pi / mu, 0.0)
+        ratio = problem.ratio_to(mu)
         moment = (
-            _trajectory_moment(problem, mu, ratio, shift)
-            if estimator == "is"
-            else _per_decision_moment(problem, ratio, estimator, model)
+            _trajectory_moment(problem, ratio, shift) if gaps is None else _per_decision_moment(problem, ratio, gaps)
         )
     if np.isfinite(moment.total):
         return moment
@@ -236,44 +255,51 @@ def _checked(estimator: str) -> str:
 
 def _weighted(weights: Floats, moments: Floats) -> Floats:
     """Σ_a weights · moments, where a moment of 0 counts as 0 even at an infinite weight."""
-    return np.asarray(np.where(moments == 0.0, 0.0, weights * moments).sum(axis=1))
+    return np.asarray(np.where(moments == 0.0, 0.0, weights * moments).sum(axis=-1))
 
 
-def _trajectory_moment(problem: _Problem, mu: Floats, ratio: Floats, shift: float) -> _Moment:
+def _trajectory_backward(problem: _Problem, weights: Floats) -> Iterator[tuple[Floats, Floats]]:
     """IS: A = Σ_a k E[A'], B = Σ_a k E[R A' + γ B'], C = Σ_a k E[R² A' + 2γ R B' + γ² C']; at the end A = 1, B = C = 0.
 
-    A, B and C are E[w² (1, g, g²)] of the rest of an episode, so E[(w (g − b))²] = d_0 · (C − 2 b B + b² A).
+    A, B and C are E[w² (1, g, g²)] of the rest of an episode. From the last step to the first, yields the expectations
+    E given (s, a), (..., 3, S, A), and A, B and C, (..., 3, S), for weights k of the shape (L, ..., S, A).
     """
-    mdp, gamma, pi = problem.mdp, problem.mdp.discount, problem.pi
-    p, p_r, p_r2 = problem.p, problem.p_r, problem.p_r2
-    horizon = mdp.horizon
-    rest: list[tuple[Floats, Floats, Floats]] = [np.empty(0)] * horizon  # type: ignore[list-item]
-    a, b, c = np.ones(mdp.states), np.zeros(mdp.states), np.zeros(mdp.states)
-    for t in reversed(range(horizon)):
-        rest[t] = (p @ a, p_r @ a + gamma * p @ b, p_r2 @ a + 2 * gamma * p_r @ b + gamma**2 * p @ c)
-        k = pi * ratio[t]
-        a, b, c = (_weighted(k, moments) for moments in rest[t])
-        a = np.where(mdp.terminal, 1.0, a)
+    mdp, gamma = problem.mdp, problem.mdp.discount
+    by_successor = problem.powers.transpose(3, 2, 0, 1).reshape(mdp.states, -1)
+    moments = np.zeros((*weights.shape[1:-2], 3, mdp.states))
+    moments[..., 0, :] = 1.0
+    for k in reversed(weights):
+        # All nine products at once, six of which are needed: [A', B' or C'][times 1, R or R²].
+        e = (moments @ by_successor).reshape(*moments.shape[:-1], 3, mdp.states, mdp.actions)
+        e_b = e[..., 0, 1, :, :] + gamma * e[..., 1, 0, :, :]
+        e_c = e[..., 0, 2, :, :] + 2 * gamma * e[..., 1, 1, :, :] + gamma**2 * e[..., 2, 0, :, :]
+        rest = np.stack([e[..., 0, 0, :, :], e_b, e_c], axis=-3)
+        moments = _weighted(k[..., None, :, :], rest)
+        moments[..., 0, mdp.terminal] = 1.0
+        yield rest, moments
+
+
+def _trajectory_moment(problem: _Problem, ratio: Floats, shift: float) -> _Moment:
+    """IS: E[(w (g − b))²] = d_0 · (C − 2 b B + b² A)."""
+    mdp, pi, gamma = problem.mdp, problem.pi, problem.mdp.discount
+    backward = list(_trajectory_backward(problem, pi * ratio))
+    a, b, c = backward[-1][1]
     total = float(mdp.initial @ (c - 2 * shift * b + shift**2 * a))
 
     def gradient() -> Floats:
         # Forward: F, H, K = E[w² (1, g, g²) 1{S_t = s}] of the episode so far, g starting at −b.
+        by_pair = problem.powers.reshape(pi.size, -1)
         f, h, k2 = mdp.initial, -shift * mdp.initial, shift**2 * mdp.initial
-        result = np.empty_like(mu)
-        for t in range(horizon):
-            e_a, e_b, e_c = rest[t]
+        result = np.empty_like(ratio)
+        for t, ((e_a, e_b, e_c), _) in enumerate(reversed(backward)):
             power = gamma**t
             moments = k2[:, None] * e_a + 2 * power * h[:, None] * e_b + power**2 * f[:, None] * e_c
             result[t] = -(ratio[t] ** 2) * moments
-            k = pi * ratio[t]
-            by_f, by_h, by_k = k * f[:, None], k * h[:, None], k * k2[:, None]
-
-            def push(weights: Floats, dynamics: Floats) -> Floats:
-                return np.asarray(np.einsum("sa,san->n", weights, dynamics))
-
-            k2 = push(by_k, p) + 2 * power * push(by_h, p_r) + power**2 * push(by_f, p_r2)
-            h = push(by_h, p) + power * push(by_f, p_r)
-            f = push(by_f, p)
+            weights = np.stack([f, h, k2])[..., None] * (pi * ratio[t])
+            by_f, by_h, by_k = (weights.reshape(3, -1) @ by_pair).reshape(3, 3, mdp.states)
+            k2 = by_k[0] + 2 * power * by_h[1] + power**2 * by_f[2]
+            h = by_h[0] + power * by_f[1]
+            f = by_f[0]
         return result
 
     return _Moment(total, gradient)
@@ -285,28 +311,33 @@ class _ModelGaps(NamedTuple):
     squares: Floats  # (L, S, A), E[(R − q̂ + γ v')²]
     means: Floats  # (L, S), v − v̂
 
+    @classmethod
+    def of(cls, problem: _Problem, estimator: str, model: QFunction | None) -> "_ModelGaps":
+        """The gaps of `model`, which "dr" needs; "pdis" has none, which is q̂ = v̂ = 0."""
+        if (estimator == "dr") != (model is not None):
+            raise ModelRequiredError(f"estimator {estimator!r} {'takes no' if model else 'needs a'} model")
+        q_hat = np.zeros_like(problem.true_q.q) if model is None else model.q
+        v_next = np.vstack([problem.true_q.v[1:], np.zeros(problem.mdp.states)])
+        errors = (
+            problem.mdp.rewards + problem.mdp.discount * v[None, None] - q[..., None]
+            for q, v in zip(q_hat, v_next, strict=True)
+        )
+        squares = np.stack([(problem.p * error**2).sum(axis=-1) for error in errors])
+        return cls(squares, problem.true_q.v - (problem.pi * q_hat).sum(axis=-1))
 
-def _model_gaps(problem: _Problem, estimator: str, model: QFunction | None) -> _ModelGaps:
-    if (estimator == "dr") != (model is not None):
-        raise ModelRequiredError(f"estimator {estimator!r} {'takes no' if model else 'needs a'} model")
-    q_hat = np.zeros_like(problem.true_q.q) if model is None else model.q
-    v_next = np.vstack([problem.true_q.v[1:], np.zeros(problem.mdp.states)])
-    errors = (
-        problem.mdp.rewards + problem.mdp.discount * v[None, None] - q[..., None]
-        for q, v in zip(q_hat, v_next, strict=True)
-    )
-    squares = np.stack([(problem.p * error**2).sum(axis=-1) for error in errors])
-    return _ModelGaps(squares, problem.true_q.v - (problem.pi * q_hat).sum(axis=-1))
+
+def _gaps(problem: _Problem, estimator: str, model: QFunction | None) -> _ModelGaps | None:
+    """What a per-decision estimator needs to know of its model; None for "is"."""
+    return None if _checked(estimator) == "is" else _ModelGaps.of(problem, estimator, model)
 
 
-def _per_decision_moment(problem: _Problem, ratio: Floats, estimator: str, model: QFunction | None) -> _Moment:
+def _per_decision_moment(problem: _Problem, ratio: Floats, gaps: _ModelGaps) -> _Moment:
     """DR: M = E[(R − q̂ + γ v')²] + γ² E[U'], U = Σ_a k M − (v − v̂)², v̂ = Σ_a π q̂; PDIS is q̂ = v̂ = 0.
 
     U is the variance of the value of the rest of an episode. Carrying it instead of the second moment U + v² keeps the
     digits where the model is good: no large numbers are subtracted.
     """
     mdp, pi = problem.mdp, problem.pi
-    gaps = _model_gaps(problem, estimator, model)
     moments = np.empty((mdp.horizon, *pi.shape))
     rest = np.zeros(mdp.states)  # U at t + 1
     for t in reversed(range(mdp.horizon)):

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -141,12 +141,12 @@ def _run_block(
 
 
 def _is_shared(path: Any) -> bool:
-    """Whether a leaf of the state is the same in all trials: the count of batches.
+    """Whether a leaf of the state is the same in all trials: the count of batches, and a model's schedule.
 
-    What depends on the count alone (when to fit a model) is then decided once for all trials, where a decision per
-    trial would have to compute both outcomes.
+    What depends on these alone (when to fit a model) is then decided once for all trials, where a decision per trial
+    would have to compute both outcomes.
     """
-    return bool(path[-1] == jax.tree_util.GetAttrKey("batches"))
+    return any(jax.tree_util.GetAttrKey(name) in path for name in ("batches", "schedule"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,12 +171,18 @@ class Job:
         return self.trials.program, self.trials.group, structure, tuple(np.shape(leaf) for leaf in leaves)
 
 
-def run_jobs(jobs: Sequence[Job]) -> Iterator[tuple[int, list[int], tuple[Any, Any]]]:
-    """Run all jobs on all devices; yield the job's position, a finished group, and its states and records."""
+def run_jobs(jobs: Sequence[Job]) -> Generator[tuple[int, list[int], tuple[Any, Any]]]:
+    """Run all jobs on all devices; yield the job's position, a finished group, and its states and records.
+
+    CPU devices are cores of one machine: a program compiled for the first of them runs there in as many threads as
+    there are devices, where each device would want it compiled anew.
+    """
     for job in jobs:
         check_spaces(job.env, job.policy)
     work = _Work(jobs)
     devices = jax.devices()
+    if devices[0].platform == "cpu":
+        devices = devices[:1] * len(devices)
     with ThreadPoolExecutor(len(devices)) as threads:
         for device in devices:
             threads.submit(work.serve, device)
@@ -191,11 +197,11 @@ def run_jobs(jobs: Sequence[Job]) -> Iterator[tuple[int, list[int], tuple[Any, A
 
 
 class _Work:
-    """The groups that wait, and how devices choose among them.
+    """The groups that wait, and how the threads that serve devices choose among them.
 
-    A program is compiled for each device that runs it, which takes seconds: a device stays with the job it is at, then
-    prefers jobs whose program it has, then those that no device has begun, and only then helps with another's job, if
-    enough of it is left to be worth compiling.
+    A program is compiled with its first group on a device, which takes seconds. Programs that no device has begun come
+    first: as long as some are being compiled, groups of the others keep the remaining threads busy. What another device
+    has begun is compiled again only if enough of it is left.
     """
 
     WORTH_COMPILING = 3  # groups
@@ -205,47 +211,56 @@ class _Work:
         self.done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._waiting = [job.groups for job in jobs]
         self._programs = [job.compiled for job in jobs]
-        self._begun: set[Any] = set()
-        self._lock = threading.Lock()
+        self._begun: set[Any] = set()  # programs
+        self._compiling: set[Any] = set()  # programs with devices
+        self._compiled: set[Any] = set()
+        self._changed = threading.Condition()
 
     def serve(self, device: Any) -> None:
         """Run groups on `device` until none is left for it."""
-        known: set[Any] = set()
-        last: int | None = None
         try:
-            while (taken := self._take(last, known)) is not None:
-                last, group = taken
-                known.add(self._programs[last])
-                job = self.jobs[last]
-                self.done.put((last, group, job.trials.run_group(device, job.env, job.policy, group)))
+            while (taken := self._take(device)) is not None:
+                position, group = taken
+                job = self.jobs[position]
+                outcome = job.trials.run_group(device, job.env, job.policy, group)
+                self._mark_compiled(self._programs[position], device)
+                self.done.put((position, group, outcome))
         except BaseException as error:  # it belongs to whoever waits for the groups
+            self.cancel()
             self.done.put(error)
 
     def cancel(self) -> None:
         """Begin no further group."""
-        with self._lock:
+        with self._changed:
             self._waiting = [[] for _ in self._waiting]
+            self._changed.notify_all()
 
-    def _take(self, last: int | None, known: set[Any]) -> tuple[int, list[int]] | None:
-        """The next group of a device whose last job was `last` and that has compiled the programs `known`."""
+    def _mark_compiled(self, program: Any, device: Any) -> None:
+        with self._changed:
+            self._compiled.add((program, device))
+            self._compiling.discard((program, device))
+            self._changed.notify_all()
 
-        def preference(position: int) -> tuple[bool, bool, bool, int]:
-            program = self._programs[position]
-            return position != last, program not in known, program in self._begun, position
+    def _take(self, device: Any) -> tuple[int, list[int]] | None:
+        """The next group for `device`; waits while those that are left need a program that is being compiled for it."""
+        with self._changed:
+            while True:
+                left = [position for position, groups in enumerate(self._waiting) if groups]
+                possible = [position for position in left if self._may_begin(position, device)]
+                if possible:
+                    chosen = min(possible, key=lambda position: (self._programs[position] in self._begun, position))
+                    program = self._programs[chosen]
+                    self._begun.add(program)
+                    if (program, device) not in self._compiled:
+                        self._compiling.add((program, device))
+                    return chosen, self._waiting[chosen].pop(0)
+                if not any((self._programs[position], device) in self._compiling for position in left):
+                    return None
+                self._changed.wait()
 
-        with self._lock:
-            possible = [
-                position
-                for position, groups in enumerate(self._waiting)
-                if groups
-                and (
-                    self._programs[position] in known
-                    or self._programs[position] not in self._begun
-                    or len(groups) >= self.WORTH_COMPILING
-                )
-            ]
-            if not possible:
-                return None
-            chosen = min(possible, key=preference)
-            self._begun.add(self._programs[chosen])
-            return chosen, self._waiting[chosen].pop(0)
+    def _may_begin(self, position: int, device: Any) -> bool:
+        program = self._programs[position]
+        if (program, device) in self._compiling:
+            return False
+        is_compiled, is_new = (program, device) in self._compiled, program not in self._begun
+        return is_compiled or is_new or len(self._waiting[position]) >= self.WORTH_COMPILING

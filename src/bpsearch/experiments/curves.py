@@ -1,7 +1,10 @@
-"""From batch means to curves of squared errors."""
+"""From what the trials kept to what a curve shows."""
 
 import numpy as np
 
+from bpsearch import oracle
+from bpsearch.envs import TabularMDP
+from bpsearch.policies import SoftmaxTable
 from bpsearch.trajectories import Array
 
 
@@ -23,3 +26,9 @@ def martingale_squared_errors(means: Array, truth: float) -> Array:
     noise of hundreds of batches is averaged out, where the squared error of one final estimate keeps it.
     """
     return np.sum((means - truth) ** 2, axis=1) / means.shape[1] ** 2
+
+
+def exact_variances(mdp: TabularMDP, policy: SoftmaxTable, thetas: Array) -> Array:
+    """(N,), the exact variance of importance sampling with the behavior of each θ, (N, parameters)."""
+    behaviors = np.array([policy.with_flat(theta).probabilities for theta in thetas])
+    return oracle.variances(mdp, policy, behaviors)

@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from bpsearch import oracle
 from bpsearch.envs import gridworld
-from bpsearch.errors import SupportError
 from bpsearch.estimators import importance_sampling, log_ratios
 from bpsearch.experiments.claims import (
     Claim,
@@ -19,14 +17,14 @@ from bpsearch.experiments.claims import (
     reduction_interval,
     significance_claim,
 )
-from bpsearch.experiments.curves import checkpoints, martingale_squared_errors, running_squared_errors
+from bpsearch.experiments.curves import checkpoints, exact_variances, martingale_squared_errors, running_squared_errors
 from bpsearch.experiments.findings import Experiment, Findings, Results, Table, mse_table
-from bpsearch.experiments.runs import Arrays, Run, means_only
+from bpsearch.experiments.runs import Arrays, Run, means_only, record_means_and_parameters
 from bpsearch.policies import SoftmaxTable, shipped_policy
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
 from bpsearch.sampling import sample
-from bpsearch.search import BPG, Info, OnPolicy, Search
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.search import BPG, OnPolicy
+from bpsearch.trajectories import Array
 from bpsearch.trials import Trials
 
 ITERATIONS, BATCH = 1000, 100
@@ -39,11 +37,6 @@ SWEEP_ITERATIONS, SWEEP_TRIALS = 250, 5
 VARIANCE_TRIALS = 10  # trials whose exact variance is computed at each checkpoint
 FINAL_EPISODES = 100
 PAPER_REDUCTION = {"pi_1": 0.8548, "pi_2": 0.3102}
-
-
-def record_means_and_parameters(search: Search, state: Any, info: Info, batch: Trajectories) -> tuple[Array, Array]:
-    """The batch's mean value, and θ after the step."""
-    return jnp.mean(info.values), state.parameters
 
 
 def keep_checkpoints(states: Any, records: Any) -> Arrays:
@@ -110,16 +103,11 @@ class Gridworld(Experiment):
 
     def _variances(self, policy: SoftmaxTable, thetas: Array) -> Array:
         """(trials, checkpoints), exact variance of IS; infinite where the search has diverged."""
-
-        def exact(theta: Array) -> float:
-            if not np.isfinite(theta).all():
-                return np.inf
-            try:
-                return oracle.variance(self.env, policy, policy.with_flat(theta))
-            except SupportError:
-                return np.inf
-
-        return np.array([[exact(theta) for theta in trial] for trial in thetas[:VARIANCE_TRIALS]])
+        thetas = thetas[:VARIANCE_TRIALS]
+        finite = np.isfinite(thetas).all(axis=-1)
+        variances = np.full(finite.shape, np.inf)
+        variances[finite] = exact_variances(self.env, policy, thetas[finite])
+        return variances
 
     def _mse_claims(self, name: str, errors: Arrays, results: Results, truth: float) -> list[Claim]:
         """BPG against Monte Carlo: by the final estimates, as in the paper, and by the errors of all batches."""
@@ -136,7 +124,7 @@ class Gridworld(Experiment):
         """The final behaviors: with 100 fresh episodes, and exactly."""
         policy, symbol = self.policies[name], SYMBOLS[name]
         fresh, baseline = self._final_errors(name, final)
-        exact = np.array([oracle.variance(self.env, policy, policy.with_flat(theta)) for theta in final])
+        exact = exact_variances(self.env, policy, final)
         share = (monte_carlo - exact) / (monte_carlo - optimum)
         estimate, error = self._variance_check(policy, policy.with_flat(final[0]))
         return [

@@ -10,8 +10,9 @@ from bpsearch import oracle
 from bpsearch.envs import rare_event_gridworld
 from bpsearch.envs.gridworlds import UP
 from bpsearch.experiments.claims import Claim, condition_claim, mean_interval
+from bpsearch.experiments.curves import exact_variances
 from bpsearch.experiments.findings import Experiment, Findings, Results, Table
-from bpsearch.experiments.runs import Arrays, Run
+from bpsearch.experiments.runs import Arrays, Run, record_means_and_parameters
 from bpsearch.policies import SoftmaxTable, shipped_policy
 from bpsearch.report.plots import COLORS, figure, save
 from bpsearch.search import BPG
@@ -44,7 +45,8 @@ class RareEvent(Experiment):
         return [
             Run(
                 f"p-{p:g}",
-                Trials(BPG(STEP_SIZE), ITERATIONS, BATCH, 100 * self.seed + number),
+                # Figure 1's record: with it both figures run the same compiled program.
+                Trials(BPG(STEP_SIZE), ITERATIONS, BATCH, 100 * self.seed + number, record_means_and_parameters),
                 self.env,
                 policy,
                 self.trials,
@@ -59,10 +61,8 @@ class RareEvent(Experiment):
         optima = np.array([oracle.optimum(self.env, policy)[1] for policy in self.policies.values()])
         decreases = np.array(
             [
-                [1.0 - oracle.variance(self.env, policy, policy.with_flat(theta)) / before for theta in finals]
-                for policy, before, finals in zip(
-                    self.policies.values(), initial, (results[f"p-{p:g}"]["final"] for p in PROBABILITIES), strict=True
-                )
+                1.0 - exact_variances(self.env, policy, results[f"p-{p:g}"]["final"]) / before
+                for (p, policy), before in zip(self.policies.items(), initial, strict=True)
             ]
         )
         best = 1.0 - optima / initial

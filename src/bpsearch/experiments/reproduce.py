@@ -2,14 +2,16 @@
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.experiments.claims import Claim
@@ -18,7 +20,7 @@ from bpsearch.experiments.control_variates import ControlVariates
 from bpsearch.experiments.findings import Experiment, Results, write_claims
 from bpsearch.experiments.gridworld import Gridworld
 from bpsearch.experiments.rare_event import RareEvent
-from bpsearch.experiments.runs import execute
+from bpsearch.experiments.runs import Advance, Run, execute_each
 
 EXPERIMENTS: dict[str, Callable[[int, int], Experiment]] = {
     "gridworld": Gridworld,
@@ -53,23 +55,46 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
 def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Progress) -> dict[str, list[Claim]]:
     """Run these experiments, write their figures and tables into `out`, and return their claims.
 
-    While the trials of one experiment run, those of the one before it are analysed.
+    All their trials wait in one line for a free core; an experiment is analysed as soon as its own are there.
     """
     task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
     out.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Results] = {experiment.name: {} for experiment in experiments}
+    found: dict[str, Future[list[Claim]]] = {}
     with ThreadPoolExecutor(1) as analyst:
-        found: dict[str, Future[list[Claim]]] = {}
-        for experiment in experiments:
-
-            def advance(run: str, steps: float, name: str = experiment.name) -> None:
-                progress.update(task, advance=steps, description=f"{name}: {run}")
-
-            results: Results = {}
-            for stage in (experiment.runs, partial(experiment.next_runs, results)):
-                results |= execute(stage(), out / "trials" / experiment.name, advance)
-            found[experiment.name] = analyst.submit(_analyse, experiment, results, out)
+        stage = [(experiment, run) for experiment in experiments for run in experiment.runs()]
+        for is_last in (False, True):
+            following: list[tuple[Experiment, Run]] = []
+            for experiment in _finish(stage, results, out / "trials", partial(_advance, progress, task, stage)):
+                runs = [] if is_last else experiment.next_runs(results[experiment.name])
+                following += [(experiment, run) for run in runs]
+                if not runs:
+                    found[experiment.name] = analyst.submit(_analyse, experiment, results[experiment.name], out)
+            stage = following
         progress.update(task, description="variances and figures")
-        return {name: claims.result() for name, claims in found.items()}
+        return {experiment.name: found[experiment.name].result() for experiment in experiments}
+
+
+def _finish(
+    stage: Sequence[tuple[Experiment, Run]], results: dict[str, Results], trials: Path, advance: Advance
+) -> Iterator[Experiment]:
+    """Run a stage of several experiments; yield each experiment when all its runs are in `results`."""
+    left = Counter(experiment.name for experiment, _ in stage)
+    places = [(trials / experiment.name, run) for experiment, run in stage]
+    with closing(execute_each(places, advance)) as finished:
+        for position, arrays in finished:
+            experiment, run = stage[position]
+            results[experiment.name][run.name] = arrays
+            left[experiment.name] -= 1
+            if left[experiment.name] == 0:
+                yield experiment
+
+
+def _advance(
+    progress: Progress, task: TaskID, stage: Sequence[tuple[Experiment, Run]], position: int, steps: float
+) -> None:
+    experiment, run = stage[position]
+    progress.update(task, advance=steps, description=f"{experiment.name}: {run.name}")
 
 
 def _analyse(experiment: Experiment, results: Results, out: Path) -> list[Claim]:

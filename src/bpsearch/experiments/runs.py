@@ -2,22 +2,25 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array
+from bpsearch.search import Info, Search
+from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Job, Trials, run_jobs
 
 Arrays = dict[str, Array]
 Keep = Callable[[Any, Any], Arrays]
-Progress = Callable[[str, float], None]
+Advance = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
@@ -48,34 +51,62 @@ class Run:
         return float(self.count * self.trials.iterations * self.trials.batch_size * self.env.horizon)
 
 
+def record_means_and_parameters(search: Search, state: Any, info: Info, batch: Trajectories) -> tuple[Array, Array]:
+    """The batch's mean value, and θ after the step."""
+    return jnp.mean(info.values), state.parameters
+
+
 def means_only(states: Any, records: Any) -> Arrays:
     """Keep the mean value of each batch."""
     return {"means": records}
 
 
-def execute(runs: Sequence[Run], directory: Path, progress: Progress) -> dict[str, Arrays]:
+def execute(runs: Sequence[Run], directory: Path, progress: Advance) -> dict[str, Arrays]:
     """The kept arrays of all trials of each run, by its name.
 
     Finished trials are read from below `directory`, new ones are written there as they finish.
     """
-    places = [directory if run.store is None else directory.parent / run.store for run in runs]
-    stores = [place / f"{run.name}-{fingerprint(run)}" for place, run in zip(places, runs, strict=True)]
-    finished = [_finished(store) for store in stores]
+    with closing(execute_each([(directory, run) for run in runs], progress)) as finished:
+        return {runs[position].name: arrays for position, arrays in finished}
+
+
+def execute_each(runs: Sequence[tuple[Path, Run]], progress: Advance) -> Generator[tuple[int, Arrays]]:
+    """`execute` for runs with a directory each: yields a run's position and its arrays as soon as they are whole.
+
+    Runs that keep the same trials in the same place run them once. `progress` is told the position and the steps.
+    """
+    stores = [_store(directory, run) for directory, run in runs]
+    known = {store: _finished(store) for store in stores}
+    planned = {store: set(trials) for store, trials in known.items()}
     jobs = []
-    for run, known in zip(runs, finished, strict=True):
-        missing = [index for index in range(run.count) if index not in known]
-        progress(run.name, run.cost * (1.0 - len(missing) / run.count))
+    for position, (store, (_, run)) in enumerate(zip(stores, runs, strict=True)):
+        missing = [index for index in range(run.count) if index not in planned[store]]
+        planned[store].update(missing)
+        progress(position, run.cost * (1.0 - len(missing) / run.count))
         jobs.append(Job(run.trials, run.env, run.policy, missing))
-    for position, indices, (states, records) in run_jobs(jobs):
-        run = runs[position]
-        kept = run.keep(states, records)
-        write_whole(stores[position] / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
-        finished[position] |= _by_trial(indices, kept)
-        progress(run.name, run.cost * len(indices) / run.count)
-    return {
-        run.name: {key: np.stack([known[i][key] for i in range(run.count)]) for key in known[0]}
-        for run, known in zip(runs, finished, strict=True)
-    }
+    waiting = set(range(len(runs)))
+
+    def whole() -> Iterator[tuple[int, Arrays]]:
+        for position in sorted(waiting):
+            trials, count = known[stores[position]], runs[position][1].count
+            if all(index in trials for index in range(count)):
+                waiting.discard(position)
+                yield position, {key: np.stack([trials[i][key] for i in range(count)]) for key in trials[0]}
+
+    yield from whole()
+    with closing(run_jobs(jobs)) as groups:
+        for position, indices, (states, records) in groups:
+            run, store = runs[position][1], stores[position]
+            kept = run.keep(states, records)
+            write_whole(store / f"{indices[0]:05d}-{indices[-1]:05d}.npz", indices=np.asarray(indices), **kept)
+            known[store] |= _by_trial(indices, kept)
+            progress(position, run.cost * len(indices) / run.count)
+            yield from whole()
+
+
+def _store(directory: Path, run: Run) -> Path:
+    place = directory if run.store is None else directory.parent / run.store
+    return place / f"{run.name}-{fingerprint(run)}"
 
 
 def _finished(store: Path) -> dict[int, Arrays]:

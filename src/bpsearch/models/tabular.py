@@ -1,5 +1,6 @@
 """Maximum-likelihood tabular models: q̂ and v̂ of the evaluation policy, as control variates."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -48,6 +49,35 @@ class TabularModelState:
     reward_sums: Array
     q: Array
     v: Array
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """When a model learns, as numbers: models that differ in it only share their compiled code.
+
+    Attributes:
+        warm_up: how many batches it is to see before it is fitted and the search starts; 0 for none.
+        last: the last batch that it learns from.
+        growth: the model is fitted anew whenever the logarithm of the number of batches has grown by this.
+    """
+
+    COUNT, FIT, KEEP = 0, 1, 2
+
+    warm_up: Array
+    last: Array
+    growth: Array
+
+    def phase(self, batch: Array) -> Array:
+        """What to do with this batch, counted from 1: `COUNT` it, count it and `FIT` the model, or `KEEP` the model."""
+
+        def fits(count: Array) -> Array:
+            return jnp.floor(jnp.log(count) / self.growth)
+
+        grown = (self.growth == 0.0) | (fits(batch) > fits(jnp.maximum(batch - 1, 1)))
+        first = jnp.maximum(self.warm_up, 1)
+        due = (batch == first) | ((batch > first) & grown)
+        return jnp.where(batch > self.last, self.KEEP, jnp.where(due, self.FIT, self.COUNT))
 
 
 @dataclass(frozen=True)
@@ -100,15 +130,17 @@ class TabularModel:
             v=np.zeros((self.horizon, self.states)),
         )
 
-    def is_due(self, batches: Array) -> Array:
-        """Whether to fit the model anew with batch number `batches`, counted from 1."""
-        if self.refit == 1.0:
-            return jnp.asarray(True)
+    @property
+    def schedule(self) -> Schedule:
+        """When the model learns."""
+        warm_up, last = (self.batches, self.batches) if self.use == Use.FIXED else (0, np.iinfo(np.int64).max)
+        return Schedule(np.int64(warm_up), np.int64(last), np.float64(math.log(self.refit)))
 
-        def fits(count: Array) -> Array:
-            return jnp.floor(jnp.log(count) / math.log(self.refit))
-
-        return (batches == 1) | (fits(batches) > fits(jnp.maximum(batches - 1, 1)))
+    @property
+    def program(self) -> "TabularModel":
+        """The model without what its schedule holds as numbers."""
+        use = Use.UPDATE if self.use == Use.UPDATE else Use.PREDICTABLE
+        return dataclasses.replace(self, use=use, batches=1, refit=1.0)
 
     def count(self, state: TabularModelState, trajectories: Trajectories) -> TabularModelState:
         """The model that has also seen `trajectories`; its value functions are as before until `fit`."""

@@ -58,6 +58,7 @@ def save(drawing: Figure, directory: Path, name: str) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.{suffix}" for suffix in ("png", "svg")]
     drawing.savefig(paths[0])
+    drawing.set_layout_engine("none")  # stays as it is: to lay out anew takes as long as to draw
     drawing.savefig(paths[1], metadata={"Date": None})
     return paths
 

@@ -105,8 +105,9 @@ class BPG(Search):
 
     @property
     def program(self) -> "BPG":
-        """The search with an arbitrary step size: the real one is in its state."""
-        return dataclasses.replace(self, step_size=StepSize(1.0, normalized=self._step_size.normalized))
+        """The search with an arbitrary step size and schedule of its model: the real ones are in its state."""
+        step_size = StepSize(1.0, normalized=self._step_size.normalized)
+        return dataclasses.replace(self, step_size=step_size, model=self.valuation.program.model)
 
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
@@ -162,7 +163,7 @@ def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BP
     gradient = score / values.shape[0]
     second_moment = jnp.mean((values - state.center) ** 2)
     # Without a batch before it there is nothing to center the first one by.
-    warm_up = max(search.valuation.warm_up, int(search.center))
+    warm_up = jnp.maximum(state.valuation.warm_up, int(search.center))
     searching = (state.valuation.batches >= warm_up) & ~state.stopped
     improved = searching & (second_moment < state.best_second_moment)
     waiting = jnp.where(improved, 0, state.waiting + searching)

@@ -1,5 +1,6 @@
 """On-policy evaluation: the search that never moves."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,6 +39,11 @@ class OnPolicy(Search):
 
     def __post_init__(self) -> None:
         _ = self.valuation  # checks that estimator and model belong together
+
+    @property
+    def program(self) -> "OnPolicy":
+        """The search with an arbitrary schedule of its model: the real one is in its state."""
+        return dataclasses.replace(self, model=self.valuation.program.model)
 
     def init(self, policy: Policy, discount: float = 1.0) -> OnPolicyState:
         """Before the first batch."""

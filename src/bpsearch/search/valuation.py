@@ -1,5 +1,6 @@
 """How a search values its episodes: an estimator, and the model that it may use."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from bpsearch.checks import check_discount
 from bpsearch.errors import InvalidArgumentError, ModelRequiredError
 from bpsearch.estimators.base import Estimator, log_ratios
-from bpsearch.models.tabular import TabularModel, TabularModelState, Use
+from bpsearch.models.tabular import Schedule, TabularModel, TabularModelState, Use
 from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
@@ -39,6 +40,7 @@ class ValuationState:
         evaluation: π_e.
         discount: γ.
         batches: how many batches have been seen.
+        schedule: when the model learns; None without a model.
         model: what the model knows; None without a model.
         totals: the values of all data so far, kept only for a model that values them anew (`Use.UPDATE`).
     """
@@ -46,8 +48,14 @@ class ValuationState:
     evaluation: Policy
     discount: Array
     batches: Array
+    schedule: Schedule | None
     model: TabularModelState | None
     totals: AffineTotals | None
+
+    @property
+    def warm_up(self) -> Array:
+        """How many batches a fixed model learns from before the search may start."""
+        return np.int64(0) if self.schedule is None else self.schedule.warm_up
 
 
 @dataclass(frozen=True)
@@ -69,11 +77,11 @@ class Valuation:
 
     def init(self, policy: Policy, discount: float) -> ValuationState:
         """Before the first batch."""
-        model = None if self.model is None else self.model.init()
+        model, schedule = (None, None) if self.model is None else (self.model.init(), self.model.schedule)
         totals = None
         if model is not None and self.revalues:
             totals = AffineTotals(np.float64(0), np.float64(0), np.zeros_like(model.q), np.zeros_like(model.v))
-        return ValuationState(policy, np.float64(check_discount(discount)), np.int64(0), model, totals)
+        return ValuationState(policy, np.float64(check_discount(discount)), np.int64(0), schedule, model, totals)
 
     @property
     def revalues(self) -> bool:
@@ -81,9 +89,9 @@ class Valuation:
         return self.model is not None and self.model.use == Use.UPDATE
 
     @property
-    def warm_up(self) -> int:
-        """How many batches a fixed model learns from before the search may start."""
-        return self.model.batches if self.model is not None and self.model.use == Use.FIXED else 0
+    def program(self) -> "Valuation":
+        """The valuation without what its state holds as numbers."""
+        return self if self.model is None else dataclasses.replace(self, model=self.model.program)
 
     def absorb(self, state: ValuationState, trajectories: Trajectories) -> tuple[ValuationState, tuple[Array, ...]]:
         """Take in a batch; return the new state and the arguments with which the estimator values the batch.
@@ -114,9 +122,9 @@ class Valuation:
         return at_the_edge((state.totals.constant + by_model) / state.totals.episodes)
 
     def _learn(self, state: ValuationState, trajectories: Trajectories) -> TabularModelState | None:
-        if self.model is None:
+        if self.model is None or state.model is None or state.schedule is None:
             return None
-        model, before, seen = self.model, state.model, state.batches
+        model = self.model
 
         def count_and_fit(before: TabularModelState) -> TabularModelState:
             return model.fit(model.count(before, trajectories), state.evaluation, state.discount)  # type: ignore[arg-type]
@@ -127,16 +135,10 @@ class Valuation:
         def keep(before: TabularModelState) -> TabularModelState:
             return before
 
-        before = jax.tree_util.tree_map(jnp.asarray, before)
-        if self.warm_up:
-            phase = jnp.clip(seen - (self.warm_up - 2), 0, 2)
-            learned: TabularModelState = jax.lax.switch(phase, [count, count_and_fit, keep], before)
-            return learned
-        assert before is not None
-        if model.refit == 1.0:
-            return count_and_fit(before)
-        refitted: TabularModelState = jax.lax.cond(model.is_due(seen + 1), count_and_fit, count, before)
-        return refitted
+        before = jax.tree_util.tree_map(jnp.asarray, state.model)
+        phase = state.schedule.phase(state.batches + 1)
+        learned: TabularModelState = jax.lax.switch(phase, [count, count_and_fit, keep], before)
+        return learned
 
     def _arguments(
         self, state: ValuationState, model_state: TabularModelState | None, trajectories: Trajectories
