@@ -42,7 +42,7 @@ class Plan:
     Attributes:
         pilot: how many episodes the pilot had.
         value: the expected return, a first estimate.
-        std_error: of the value; None if all episodes had the same return.
+        std_error: of the value; None if nothing varied.
         variance: of the return of one episode.
         action_share: the share of the variance that comes from the policy's actions: the most that any method can
             remove that chooses actions or subtracts their luck; None if the pilot cannot tell.
@@ -189,7 +189,7 @@ def judged(
         auto = Quantity(max(auto.estimate, taught), *ends)
     return dataclasses.replace(
         base,
-        std_error=error,
+        std_error=error if error > 0.0 else None,
         action_share=share,
         savings=savings,
         halfwidth=halfwidth,

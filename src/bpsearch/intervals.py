@@ -60,10 +60,10 @@ def martingale_error(batches: Sequence[Array]) -> MeanError | None:
 def episodes_for(variance: float, half_width: float, level: float) -> int:
     """The smallest number n of independent values of this variance with t_{n−1} · sqrt(variance / n) ≤ half_width."""
     tail = 0.5 + check_real("level", level, above=0.0, high=1.0 - 1e-12) / 2.0
-    scale = np.sqrt(variance) / check_real("half_width", half_width, above=0.0)
-    least = (scale * float(stats.norm.ppf(tail))) ** 2
-    if not np.isfinite(least):
+    scale = math.sqrt(variance) / check_real("half_width", half_width, above=0.0)
+    if scale > 1e100:
         raise InvalidArgumentError(f"half_width must be large enough for a number of episodes, got {half_width:g}")
+    least = (scale * float(stats.norm.ppf(tail))) ** 2
 
     def enough(count: int) -> bool:
         return bool(scale * stats.t.ppf(tail, float(count - 1)) <= math.sqrt(count))
