@@ -1,7 +1,8 @@
 """How much of the return's variance under each shipped policy comes from the start state, how much from actions."""
 
 import bpsearch as bps
-from bpsearch.experiments.variance_split import returns_by_start, split_variance
+from bpsearch.experiments.starts import returns_by_start
+from bpsearch.variance_split import split_variance
 
 STARTS, REPEATS = 4000, 50
 

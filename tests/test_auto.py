@@ -11,14 +11,6 @@ from bpsearch.search.cross_fitting import FOLDS, STRENGTHS, cross_fit
 from enumeration import enumerate_trajectories, random_mdp, random_policy
 
 
-def pick(batch, rows):
-    """The episodes of these rows."""
-    return bps.Trajectories(
-        *(getattr(batch, n)[rows] for n in ("observations", "actions", "rewards", "log_probs", "mask")),
-        final_observations=batch.final_observations[rows],
-    )
-
-
 @pytest.mark.parametrize(("seed", "discount"), [(0, 0.9), (1, 1.0)])
 @pytest.mark.parametrize("eager", [False, True])
 def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, eager, monkeypatch):
@@ -38,7 +30,7 @@ def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, ea
         total, plain = 0.0, batch.returns(discount)
         for trajectory, probability in enumerate(probabilities):
             rows[episode] = trajectory
-            fit = Auto().revalued(policy, discount, [pick(batch, rows[:25]), pick(batch, rows[25:])])
+            fit = Auto().revalued(policy, discount, [batch.take(rows[:25]), batch.take(rows[25:])])
             total += probability * fit.values[episode]
             moved += fit.values[episode] != plain[trajectory]
         assert total == pytest.approx(exact, abs=1e-10)

@@ -49,25 +49,43 @@ def test_evaluate_prints_json_for_the_packages_own_environments(tmp_path):
     assert json.loads(done.stdout)["settings"]["env"] == "bpsearch/Gridworld-v0"
 
 
+def test_plan_answers_people_and_machines(tmp_path):
+    arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--pilot", "60", "--horizon", "50", "--halfwidth", "1")
+    done = bpsearch("plan", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for expected in ("A pilot of 60 episodes", "from the policy's actions", "for a 95% interval of ± 1"):
+        assert expected in done.stdout.replace("For a", "for a")
+    found = json.loads(bpsearch("plan", *arguments, "--json", cwd=tmp_path).stdout)
+    assert found["settings"]["horizon"] == 50
+    assert 0.0 <= found["action_share"]["low"] <= found["action_share"]["estimate"] <= 1.0
+    assert found["monte_carlo_episodes"]["estimate"] >= 2
+    assert f"{found['monte_carlo_episodes']['estimate']:.0f}" in done.stdout
+
+
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("command", "changed", "message"),
     [
-        ({"--policy": "nobody.zip"}, "nobody.zip"),
-        ({"--env": "Nowhere-v0"}, "cannot make the environment 'Nowhere-v0'"),
-        ({"--env": "Pendulum-v1"}, "space"),
-        ({"--method": "magic"}, "method must be one of"),
-        ({"--episodes": "0"}, "episodes must be a whole number of at least 1, got 0"),
-        ({"--discount": "1.5"}, "discount must be"),
-        ({"--env-kwargs": "[1]"}, "must be a JSON object"),
+        ("evaluate", {"--policy": "nobody.zip"}, "nobody.zip"),
+        ("evaluate", {"--env": "Nowhere-v0"}, "cannot make the environment 'Nowhere-v0'"),
+        ("evaluate", {"--env": "Pendulum-v1"}, "space"),
+        ("evaluate", {"--method": "magic"}, "method must be one of"),
+        ("evaluate", {"--episodes": "0"}, "episodes must be a whole number of at least 1, got 0"),
+        ("evaluate", {"--discount": "1.5"}, "discount must be"),
+        ("evaluate", {"--env-kwargs": "[1]"}, "must be a JSON object"),
+        ("plan", {"--policy": "nobody.zip"}, "nobody.zip"),
+        ("plan", {"--env": "Pendulum-v1"}, "space"),
+        ("plan", {"--pilot": "15"}, "pilot must be a whole number of at least 20, got 15"),
+        ("plan", {"--halfwidth": "-1"}, "halfwidth must be a finite number greater than 0"),
+        ("plan", {"--env-kwargs": "[1]"}, "must be a JSON object"),
     ],
 )
-def test_evaluate_names_a_mistake_in_one_line(changed, message, monkeypatch, capsys):
-    """Through `main` in this process: starting seven would take seconds each."""
+def test_a_command_names_a_mistake_in_one_line(command, changed, message, monkeypatch, capsys):
+    """Through `main` in this process: starting one each would take seconds."""
     from bpsearch.cli import main
 
     options = {"--env": "CartPole-v1", "--policy": str(AGENT)} | changed
-    monkeypatch.setattr(sys, "argv", ["bpsearch", "evaluate", *(part for pair in options.items() for part in pair)])
-    monkeypatch.setattr(sys.modules["bpsearch.cli.evaluate"], "prepare_jax", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["bpsearch", command, *(part for pair in options.items() for part in pair)])
+    monkeypatch.setattr(sys.modules[f"bpsearch.cli.{command}"], "prepare_jax", lambda: None)
     with pytest.raises(SystemExit) as stopped:
         main()
     error = capsys.readouterr().err
@@ -76,7 +94,7 @@ def test_evaluate_names_a_mistake_in_one_line(changed, message, monkeypatch, cap
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["demo", "evaluate", "reproduce", "study", "train"])
+@pytest.mark.parametrize("command", ["demo", "evaluate", "plan", "reproduce", "study", "train"])
 def test_help_has_an_example(command, tmp_path):
     assert "Example: bpsearch" in bpsearch(command, "--help", cwd=tmp_path).stdout
 

@@ -10,8 +10,9 @@ import bpsearch as bps
 from bpsearch.experiments.continuous import Continuous, ContinuousExtras, Domain
 from bpsearch.experiments.continuous_figure import Curve
 from bpsearch.experiments.reproduce import progress_display, run_experiments
+from bpsearch.experiments.starts import returns_by_start
 from bpsearch.experiments.step_choice import Reference, choose_step, diverged
-from bpsearch.experiments.variance_split import returns_by_start, split_variance
+from bpsearch.variance_split import split_variance
 
 BATCH = 20
 CARTPOLE = Domain(

@@ -8,6 +8,8 @@ from bpsearch.envs.registration import register as _register
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import Estimator, estimator
 from bpsearch.evaluate import evaluate
+from bpsearch.forecast import Plan
+from bpsearch.plan import plan
 from bpsearch.policies import (
     CategoricalMLP,
     FunctionPolicy,
@@ -41,6 +43,7 @@ __all__ = [
     "GymnasiumSampler",
     "Mixture",
     "OnPolicy",
+    "Plan",
     "Policy",
     "SQLiteStore",
     "Search",
@@ -60,6 +63,7 @@ __all__ = [
     "load_sb3",
     "models",
     "oracle",
+    "plan",
     "policies",
     "sample",
     "search",

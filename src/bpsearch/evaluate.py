@@ -3,24 +3,20 @@
 import dataclasses
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bpsearch.checks import check_discount, check_integer
-from bpsearch.envs.adapter import GymnasiumEnv
+from bpsearch.checks import check_integer
 from bpsearch.envs.base import CompiledEnv
-from bpsearch.envs.registration import FACTORIES
 from bpsearch.envs.sources import GymnasiumSource
 from bpsearch.envs.tabular import TabularMDP
-from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimate import Estimate
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.models import TabularModel
 from bpsearch.outcomes import Outcome
-from bpsearch.policies.base import Policy
-from bpsearch.policies.sources import PolicySource, policy_of
-from bpsearch.sampling import GymnasiumSampler, check_spaces
+from bpsearch.policies.sources import PolicySource
+from bpsearch.problem import Problem, name_of
 from bpsearch.search import AdaptiveBPG, Auto, Info, OnPolicy, Search
 from bpsearch.search.base import check_defensive
 from bpsearch.study import Study
@@ -100,15 +96,18 @@ def evaluate(
         raise InvalidArgumentError(f"method must be one of {METHODS}, got {method!r}")
     check_integer("episodes", episodes)
     check_integer("batch_size", batch_size)
-    names = {"policy": _named(policy), "env": _named(env)}
-    if isinstance(env, str) and env in FACTORIES:
-        env, env_kwargs = own_env(env, env_kwargs or {}), None
-    if isinstance(env, CompiledEnv):
-        env = _changed(env, horizon, discount)
-        discount = env.discount
-    discount = check_discount(1.0 if discount is None else discount)
-    loaded = policy_of(policy, env, env_kwargs=env_kwargs, normalize=normalize, trust=trust)
-    no_help = _no_help(loaded)
+    problem = Problem.of(
+        policy,
+        env,
+        horizon,
+        discount,
+        env_kwargs=env_kwargs,
+        num_envs=num_envs,
+        vectorization=vectorization,
+        normalize=normalize,
+        trust=trust,
+    )
+    env, discount, env_kwargs, no_help = problem.env, problem.discount, problem.env_kwargs, problem.no_help
     # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
     searches = failure is not None or defensive > 0.0
     chosen = method or ("mc" if no_help else "bpg" if searches else "auto")
@@ -118,29 +117,28 @@ def evaluate(
         known = env.return_range
     search = search_for(chosen, env, defensive if method or not no_help else 0.0)
     with Study(
-        loaded, search, discount=discount, seed=seed, return_range=known, outcome=measured, store=store
+        problem.policy, search, discount=discount, seed=seed, return_range=known, outcome=measured, store=store
     ) as study:
-        cut = env.horizon if isinstance(env, CompiledEnv) else horizon
         if store is not None:
             arguments = None if env_kwargs is None else json.dumps(env_kwargs, sort_keys=True, default=repr)
-            study.fix({"source": names["policy"], "env": names["env"], "horizon": cut, "env_kwargs": arguments})
-        run = partial(
-            study.run,
-            total=episodes,
-            batch_size=batch_size,
-            on_batch=on_batch,
-            target_halfwidth=target_halfwidth,
-            time_limit=time_limit,
-        )
-        options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
-        estimate = _run(run, env, loaded, horizon, {k: v for k, v in options.items() if v is not None})
+            named = {"source": problem.names["policy"], "env": problem.names["env"]}
+            study.fix({**named, "horizon": problem.horizon, "env_kwargs": arguments})
+        with problem.opened() as place:
+            estimate = study.run(
+                place,
+                total=episodes,
+                batch_size=batch_size,
+                on_batch=on_batch,
+                target_halfwidth=target_halfwidth,
+                time_limit=time_limit,
+            )
     settings: dict[str, Any] = {
-        **names,
+        **problem.names,
         "env_kwargs": env_kwargs,
         "episodes": episodes,
         "method": chosen,
         "batch_size": batch_size,
-        "horizon": cut,
+        "horizon": problem.horizon,
         "discount": discount,
         "seed": seed,
     }
@@ -151,56 +149,9 @@ def evaluate(
     }
     extra |= {"defensive": defensive or None, "failure": failure, "outcome": outcome}
     settings |= {
-        name: _named(value) if callable(value) else value for name, value in extra.items() if value is not None
+        name: name_of(value) if callable(value) else value for name, value in extra.items() if value is not None
     }
     return dataclasses.replace(estimate, settings=settings, no_help="" if method else no_help)
-
-
-def _run(
-    run: Callable[..., Estimate],
-    env: GymnasiumSource | CompiledEnv,
-    policy: Policy,
-    horizon: int | None,
-    options: dict[str, Any],
-) -> Estimate:
-    """Run a study where it belongs: compiled if environment and policy can be, else through Gymnasium."""
-    if isinstance(env, CompiledEnv) and policy.traceable:
-        for name, value in options.items():
-            raise InvalidArgumentError(f"{name} has no meaning for a compiled environment, got {value!r}")
-        return run(env)
-    compiled = isinstance(env, CompiledEnv)
-    source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
-    with GymnasiumSampler(source, horizon=None if compiled else horizon, **options) as sampler:
-        check_spaces(sampler, policy)
-        return run(sampler)
-
-
-def own_env(env_id: str, settings: dict[str, Any]) -> CompiledEnv:
-    """The compiled environment of one of bpsearch's own ids."""
-    try:
-        return FACTORIES[env_id](**settings)
-    except TypeError as error:
-        raise InvalidArgumentError(f"env_kwargs do not fit {env_id}: {error}") from error
-
-
-def _changed(env: CompiledEnv, horizon: int | None, discount: float | None) -> CompiledEnv:
-    changes: dict[str, Any] = {}
-    if horizon is not None:
-        changes["horizon"] = check_integer("horizon", horizon)
-    if discount is not None:
-        changes["discount"] = check_discount(discount)
-    return dataclasses.replace(env, **changes) if changes else env  # type: ignore[type-var]
-
-
-def _no_help(policy: Policy) -> str:
-    """Why no behavior search can be made for this policy; empty if one can."""
-    try:
-        policy.check_searchable()
-    except DeterministicPolicyError:
-        return "the policy is deterministic: its actions add no variance that another behavior could remove"
-    except UnknownProbabilitiesError:
-        return "the policy's action probabilities are unknown, so no other behavior could be weighted to evaluate it"
-    return ""
 
 
 def _outcome(
@@ -211,7 +162,7 @@ def _outcome(
     if failure is not None and outcome is not None:
         raise InvalidArgumentError("give failure or outcome, not both: one thing is estimated at a time")
     if outcome is not None:
-        return Outcome(outcome, _named(outcome))
+        return Outcome(outcome, name_of(outcome))
     return None if failure is None else Outcome.failure(failure, discount)
 
 
@@ -231,10 +182,3 @@ def search_for(method: str, env: GymnasiumSource | CompiledEnv | None, defensive
         raise InvalidArgumentError(f"method {method!r} learns a tabular model and needs a TabularMDP, got {env}")
     model = TabularModel.like(env)
     return OnPolicy(advantage_sum, model) if method == "as" else AdaptiveBPG(doubly_robust, model, defensive=defensive)
-
-
-def _named(source: Any) -> str:
-    """A short name for the record: a text as it is, else what kind of object it was."""
-    if isinstance(source, str | Path):
-        return str(source)
-    return getattr(source, "__name__", type(source).__name__)

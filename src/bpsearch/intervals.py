@@ -1,5 +1,6 @@
 """Standard errors and confidence intervals for values that come in adaptive batches."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from bpsearch.checks import check_real
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.trajectories import Array
 
 
@@ -63,6 +65,27 @@ def martingale_error(batches: Sequence[Array], weights: Sequence[float] | None =
         return None
     freedom = parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1))
     return MeanError(float(parts.sum() / sum(scale.sum() for scale in scales) ** 2), float(freedom))
+
+
+def episodes_for(variance: float, half_width: float, level: float) -> int:
+    """The smallest number n of independent values of this variance with t_{n−1} · sqrt(variance / n) ≤ half_width."""
+    tail = 0.5 + check_real("level", level, above=0.0, high=1.0 - 1e-12) / 2.0
+    scale = math.sqrt(variance) / check_real("half_width", half_width, above=0.0)
+    if scale > 1e100:
+        raise InvalidArgumentError(f"half_width must be large enough for a number of episodes, got {half_width:g}")
+    least = (scale * float(stats.norm.ppf(tail))) ** 2
+
+    def enough(count: int) -> bool:
+        return bool(scale * stats.t.ppf(tail, float(count - 1)) <= math.sqrt(count))
+
+    low = max(int(least), 1)  # too few, or a single one
+    high = low + 1
+    while not enough(high):
+        high *= 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
 
 
 def clopper_pearson(events: int, episodes: int, level: float) -> tuple[float, float]:

@@ -87,6 +87,18 @@ class Trajectories:
         """(N,), g(H) = Σ_t γ^t R_t."""
         return self.rewards @ (discount ** np.arange(self.mask.shape[1], dtype=np.float64))
 
+    def take(self, episodes: Array) -> "Trajectories":
+        """A batch of the episodes with these numbers, in this order."""
+
+        def rows(name: str) -> Array:
+            return jax.tree_util.tree_map(lambda array: array[episodes], getattr(self, name))
+
+        return Trajectories(
+            **{name: rows(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
+            final_observations=None if self.final_observations is None else rows("final_observations"),
+            behavior_parameters=self.behavior_parameters,
+        )
+
     @staticmethod
     def concatenate(batches: Sequence["Trajectories"]) -> "Trajectories":
         """One batch of all episodes of `batches`, in order; the origin is kept only where all batches share it."""

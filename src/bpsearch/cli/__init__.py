@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bpsearch.cli.evaluate import evaluate
+from bpsearch.cli.plan import plan
 from bpsearch.cli.shared import AsJson, Out, Seed, prepare_jax, print_json
 from bpsearch.cli.study import study
 from bpsearch.errors import BPSearchError
@@ -37,6 +38,7 @@ _settings = {"debug": False}
 app.command(epilog="Example: bpsearch evaluate --env CartPole-v1 --policy ppo.zip --episodes 1000 --out report")(
     evaluate
 )
+app.command(epilog="Example: bpsearch plan --env CartPole-v1 --policy ppo.zip --pilot 200 --halfwidth 5")(plan)
 app.add_typer(study)
 
 

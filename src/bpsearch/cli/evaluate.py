@@ -11,8 +11,23 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bpsearch.cli.shared import AsJson, Defensive, Seed, prepare_jax, print_json
-from bpsearch.errors import InvalidArgumentError
+from bpsearch.cli.shared import (
+    AsJson,
+    Defensive,
+    Discount,
+    EnvId,
+    EnvKwargs,
+    Horizon,
+    NormalizeFile,
+    NumEnvs,
+    PolicyFile,
+    Seed,
+    Trust,
+    one_torch_thread,
+    parsed_kwargs,
+    prepare_jax,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from bpsearch.estimate import Estimate
@@ -20,25 +35,21 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    env: Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")],
-    policy: Annotated[
-        str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
-    ],
+    env: EnvId,
+    policy: PolicyFile,
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     method: Annotated[
         str | None, typer.Option(help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.")
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
-    horizon: Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")] = None,
-    discount: Annotated[float | None, typer.Option(help="By default the environment's own, 1 for Gymnasium.")] = None,
+    horizon: Horizon = None,
+    discount: Discount = None,
     seed: Seed = 0,
-    env_kwargs: Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")] = None,
-    num_envs: Annotated[int | None, typer.Option(help="Environments that run side by side.")] = None,
-    vec_normalize: Annotated[
-        Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
-    ] = None,
-    trust: Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")] = False,
+    env_kwargs: EnvKwargs = None,
+    num_envs: NumEnvs = None,
+    vec_normalize: NormalizeFile = None,
+    trust: Trust = False,
     target_halfwidth: Annotated[
         float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
     ] = None,
@@ -59,11 +70,8 @@ def evaluate(
     prepare_jax()
     from bpsearch.evaluate import evaluate as run
 
-    with contextlib.suppress(ModuleNotFoundError):
-        import torch
-
-        torch.set_num_threads(1)  # the usual policy networks are slower on several threads
-    kwargs = None if env_kwargs is None else _parsed(env_kwargs)
+    one_torch_thread()
+    kwargs = parsed_kwargs(env_kwargs)
     try:
         with progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:
             result = run(
@@ -103,16 +111,6 @@ def evaluate(
         if store is not None:
             typer.echo(f"bpsearch: {store} has all whole batches, the same command goes on", err=True)
         sys.exit(130)
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}: {error}") from error
-    if not isinstance(value, dict):
-        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}")
-    return value
 
 
 @contextlib.contextmanager

@@ -1,11 +1,26 @@
 """What the commands share."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from bpsearch.errors import InvalidArgumentError
+
+EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
+PolicyFile = Annotated[
+    str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
+]
+Horizon = Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")]
+Discount = Annotated[float | None, typer.Option(help="By default the environment's own, 1 for Gymnasium.")]
+EnvKwargs = Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")]
+NumEnvs = Annotated[int | None, typer.Option(help="Environments that run side by side.")]
+NormalizeFile = Annotated[
+    Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
+]
+Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
 Defensive = Annotated[
     float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
@@ -39,3 +54,24 @@ def prepare_jax() -> None:
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
     typer.echo(json.dumps(value))
+
+
+def parsed_kwargs(text: str | None) -> dict[str, Any] | None:
+    """The arguments of the environment that `--env-kwargs` gives."""
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}: {error}") from error
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"--env-kwargs must be a JSON object, got {text!r}")
+    return value
+
+
+def one_torch_thread() -> None:
+    """The usual policy networks are slower on several threads."""
+    with contextlib.suppress(ModuleNotFoundError):
+        import torch
+
+        torch.set_num_threads(1)

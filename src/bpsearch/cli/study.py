@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bpsearch.cli.evaluate import print_estimate
-from bpsearch.cli.shared import AsJson, Defensive, Seed, prepare_jax, print_json
+from bpsearch.cli.shared import AsJson, Defensive, Seed, Trust, prepare_jax, print_json
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ study = typer.Typer(
 
 File = Annotated[Path, typer.Argument(help="The study's file.")]
 Number = Annotated[int, typer.Argument(help="The number of the request.", min=0)]
-Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 
 
 @study.command(epilog="Example: bpsearch study create study.db --policy policy.npz --method bpg")
@@ -44,8 +43,9 @@ def create(
     """Make a new study."""
     prepare_jax()
     from bpsearch.envs.registration import FACTORIES
-    from bpsearch.evaluate import own_env, search_for
+    from bpsearch.evaluate import search_for
     from bpsearch.policies.sources import policy_of
+    from bpsearch.problem import own_env
     from bpsearch.study import Study
 
     if file.exists():

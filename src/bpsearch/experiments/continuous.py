@@ -15,13 +15,14 @@ from bpsearch.experiments.claims import Claim, Verdict, condition_claim, signifi
 from bpsearch.experiments.continuous_figure import Curve, Panel, draw, mse_table
 from bpsearch.experiments.findings import Experiment, Findings, Results, Table
 from bpsearch.experiments.runs import Arrays, Run
+from bpsearch.experiments.starts import returns_by_start
 from bpsearch.experiments.step_choice import Reference, choose_step, diverged
-from bpsearch.experiments.variance_split import VarianceSplit, returns_by_start, split_variance
 from bpsearch.policies import GaussianMLP, shipped_policy
 from bpsearch.policies.mlp import Adapt
 from bpsearch.search import BPG, Info, OnPolicy, Search, normalized
 from bpsearch.trajectories import Array, Trajectories
 from bpsearch.trials import Trials
+from bpsearch.variance_split import VarianceSplit, split_variance
 
 TRUTH_ITERATIONS = 50  # batches per trial of the roll-outs that give the truth: 25,000 episodes
 TRUTH_TRIALS = 40  # 1,000,000 episodes; with few trials of the figure, four of these for each

@@ -10,9 +10,9 @@ from bpsearch.experiments.curves import checkpoints, martingale_squared_errors, 
 from bpsearch.experiments.findings import Table
 from bpsearch.experiments.runs import Arrays
 from bpsearch.experiments.step_choice import Reference, diverged
-from bpsearch.experiments.variance_split import VarianceSplit
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
 from bpsearch.trajectories import Array
+from bpsearch.variance_split import VarianceSplit
 
 PALETTE = {"mc": "vermilion", "bpg": "blue", "normalized": "green", "per-decision": "purple", "last-layer": "orange"}
 BINS = 20  # points of the variance curves, each the mean over neighboring iterations

@@ -32,6 +32,7 @@ def sample(
     *,
     seed: int = 0,
     batch: int = 0,
+    repeats: int = 1,
     horizon: int | None = None,
     env_kwargs: dict[str, Any] | None = None,
     num_envs: int | None = None,
@@ -46,6 +47,8 @@ def sample(
         episodes: how many episodes.
         seed: the same seed gives the same episodes.
         batch: the number of the batch within a study: another random stream of the same seed.
+        repeats: so many neighboring episodes have the same start and get the same random numbers in the environment;
+            only their actions are drawn independently. In Gymnasium they are reset with the same seed.
         horizon: cut episodes after this many steps; by default they end as the environment says.
         env_kwargs: what `gymnasium.make` is given besides an id.
         num_envs: Gymnasium: how many environments run in parallel, 8 by default; the episodes do not depend on it.
@@ -55,28 +58,33 @@ def sample(
         The batch, checked, as NumPy arrays.
     """
     check_integer("episodes", episodes)
+    if episodes % check_integer("repeats", repeats):
+        raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, CompiledEnv) and policy.traceable:
         _refuse("a compiled environment", given)
-        return _sample_compiled(env if horizon is None else _cut(env, horizon), policy, episodes, seed, batch)
+        return _sample_compiled(env if horizon is None else _cut(env, horizon), policy, episodes, seed, batch, repeats)
     if isinstance(env, GymnasiumSampler):
         _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
         check_spaces(env, policy)
-        return env.sample(policy, episodes, seed=seed, batch=batch)
+        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
     source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
     if num_envs is None and factory_of(source, env_kwargs) is not None:
         given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
     with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
         check_spaces(sampler, policy)
-        return sampler.sample(policy, episodes, seed=seed, batch=batch)
+        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
 
 
-def _sample_compiled(env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int) -> Trajectories:
+def _sample_compiled(
+    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int
+) -> Trajectories:
     check_spaces(env, policy)
     key = batch_key(seed, batch)
-    sizes = [min(CHUNK, episodes - start) for start in range(0, episodes, CHUNK)]
-    chunks = [jitted_rollout(env, policy, jax.random.fold_in(key, i), size) for i, size in enumerate(sizes)]
+    chunk = max(CHUNK // repeats, 1) * repeats
+    sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
+    chunks = [jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats) for i, size in enumerate(sizes)]
     fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
     return Trajectories(

@@ -11,14 +11,19 @@ from bpsearch.policies.base import Policy
 from bpsearch.trajectories import Array, Trajectories
 
 
-def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Trajectories:
+def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1) -> Trajectories:
     """Sample `episodes` episodes of `policy`: a pure JAX function, to be used inside `jit`.
 
     Every episode is run to its own end, so none is preferred for being short. After its end an episode stands
-    still: its further steps are masked.
+    still: its further steps are masked. `repeats` neighbors at a time share the keys that the environment draws from.
     """
     start_key, key = jax.random.split(key)
-    state = jax.vmap(env.reset)(jax.random.split(start_key, episodes))
+    starts = episodes // repeats
+
+    def shared(keys: Array) -> Array:
+        return keys if repeats == 1 else jnp.repeat(keys, repeats, axis=0)
+
+    state = jax.vmap(env.reset)(shared(jax.random.split(start_key, starts)))
     observe = jax.vmap(env.observe)
 
     # No step has the number of the horizon, so no other draw has this key.
@@ -29,7 +34,7 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Traj
         policy_key, env_key = keys
         observations = observe(state)
         actions, log_probs, memory = policy.sample_next(policy_key, observations, memory)
-        moved, rewards, ended = jax.vmap(env.step)(random.split(env_key, episodes), state, actions)
+        moved, rewards, ended = jax.vmap(env.step)(shared(random.split(env_key, starts)), state, actions)
 
         def while_running(new: Array, old: Array) -> Array:
             return jnp.where(running.reshape(running.shape + (1,) * (new.ndim - 1)), new, old)
@@ -66,7 +71,7 @@ def trajectories_inside_jit(**arrays: Array) -> Trajectories:
     return batch
 
 
-@partial(jax.jit, static_argnames="episodes")
-def jitted_rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int) -> Trajectories:
+@partial(jax.jit, static_argnames=("episodes", "repeats"))
+def jitted_rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1) -> Trajectories:
     """`rollout`, compiled."""
-    return rollout(env, policy, key, episodes)
+    return rollout(env, policy, key, episodes, repeats)

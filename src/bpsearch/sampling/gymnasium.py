@@ -15,7 +15,7 @@ from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTraj
 from bpsearch.numerics import to_numpy
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_stream
+from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
 from bpsearch.trajectories import Array, Trajectories
 
@@ -84,10 +84,10 @@ class GymnasiumSampler:
         """Of one environment."""
         return self._slots.action_space
 
-    def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0) -> Trajectories:
+    def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1) -> Trajectories:
         """Run `policy` for whole episodes; see `bpsearch.sample`."""
         records = Records(self.observation_space, episodes)
-        run = _Run(policy, records, self.horizon, seed, batch)
+        run = _Run(policy, records, self.horizon, seed, batch, repeats)
         waiting = deque(range(episodes))
         while waiting:
             try:
@@ -171,9 +171,11 @@ def _renewed(memory: Any, slot: int, new: Any) -> Any:
 class _Run:
     """The loop over steps; `episode` tells which episode each slot is running, or −1."""
 
-    def __init__(self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int) -> None:
+    def __init__(
+        self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int, repeats: int
+    ) -> None:
         self.policy, self.records, self.horizon = policy, records, horizon
-        self.seed, self.batch = seed, batch
+        self.seed, self.batch, self.repeats = seed, batch, repeats
         self.episode: Array = np.zeros(0, int)
 
     def __call__(self, slots: Slots, waiting: deque[int]) -> None:
@@ -199,8 +201,8 @@ class _Run:
                 seeds = []
                 for slot in free:
                     self.episode[slot] = waiting.popleft()
-                    stream = episode_stream(self.seed, self.batch, int(self.episode[slot]))
-                    seeds.append(int(stream.integers(2**32)))
+                    env_seed, stream = episode_numbers(self.seed, self.batch, int(self.episode[slot]), self.repeats)
+                    seeds.append(env_seed)
                     if policy.remembers:
                         memory = _renewed(memory, slot, policy.begin(stream.random(1)))
                     stream.random(out=noise[slot])

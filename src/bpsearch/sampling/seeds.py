@@ -12,10 +12,19 @@ def batch_key(seed: int, batch: int = 0) -> Array:
     return jax.random.fold_in(jax.random.key(check_integer("seed", seed, at_least=0), impl="threefry2x32"), batch)
 
 
-def episode_stream(seed: int, batch: int, episode: int) -> np.random.Generator:
-    """The numbers of one episode in a Gymnasium environment: first the environment's seed, then the action noise.
+def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tuple[int, np.random.Generator]:
+    """What one episode in a Gymnasium environment is made of: the environment's seed, and a stream of action noise.
 
-    No two episodes share a stream, as those of the seeds 0 and 1 do if an environment counts its seeds up.
+    No two episodes share a stream, as those of the seeds 0 and 1 do if an environment counts its seeds up. With
+    `repeats`, so many neighbors have the environment's seed of the first of them.
     """
     entropy = check_integer("seed", seed, at_least=0)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(entropy, spawn_key=(batch, episode))))
+
+    def start(number: int) -> tuple[int, np.random.Generator]:
+        sequence = np.random.SeedSequence(entropy, spawn_key=(batch, number))
+        stream = np.random.Generator(np.random.PCG64(sequence))
+        return int(stream.integers(2**32)), stream
+
+    own, stream = start(episode)
+    first = episode - episode % repeats
+    return own if first == episode else start(first)[0], stream

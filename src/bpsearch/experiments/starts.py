@@ -1,7 +1,6 @@
-"""How much of a return's variance comes from the start state, how much from action noise.
+"""Many episodes from each of many start states, for the split of a return's variance (`variance_split`).
 
-Var[g] = Var[E[g|S_0]] + E[Var[g|S_0]]. No behavior policy can change where episodes start: only the second part can be
-removed, and all of it only if no return differs in sign from another.
+The paper's simulators are deterministic after the start, so that episodes of one start differ by their actions only.
 """
 
 from dataclasses import dataclass
@@ -20,23 +19,6 @@ from bpsearch.sampling.seeds import batch_key
 from bpsearch.trajectories import Array
 
 CHUNK = 100  # start states per compiled call
-
-
-@dataclass(frozen=True)
-class VarianceSplit:
-    """The two parts of a return's variance.
-
-    Attributes:
-        start: Var[E[g|S_0]].
-        action: E[Var[g|S_0]].
-        share: of the action noise in the whole: the largest relative reduction that any behavior can reach.
-        std_errors: of the three, by the jackknife over start states.
-    """
-
-    start: float
-    action: float
-    share: float
-    std_errors: tuple[float, float, float]
 
 
 @pytree(static=("horizon", "discount"))
@@ -88,24 +70,3 @@ def _returns_of_chunk(env: CompiledEnv, policy: Policy, key: Array, repeats: int
         return rewards @ env.discount ** np.arange(env.horizon)
 
     return jax.vmap(from_one_start)(jax.random.split(key, CHUNK))
-
-
-def split_variance(returns: Array) -> VarianceSplit:
-    """Unbiased estimates of the two parts from `returns_by_start`.
-
-    The sample variance of the K episodes from one start state estimates Var[g|S_0]; the variance of their means, less
-    1/K of it, estimates Var[E[g|S_0]].
-    """
-    starts, repeats = returns.shape
-    centred, inner = returns.mean(axis=1) - returns.mean(), returns.var(axis=1, ddof=1)
-
-    def parts(total: Array, squares: Array, noise: Array, count: int) -> Array:
-        action = noise / count
-        start = (squares - total**2 / count) / (count - 1) - action / repeats
-        return np.array([start, action, action / (start + action)])
-
-    whole = centred.sum(), (centred**2).sum(), inner.sum()
-    left_out = parts(whole[0] - centred, whole[1] - centred**2, whole[2] - inner, starts - 1)
-    errors = np.sqrt((starts - 1) * left_out.var(axis=1))
-    start, action, share, *deviations = (float(x) for x in (*parts(*whole, starts), *errors))
-    return VarianceSplit(start, action, share, (deviations[0], deviations[1], deviations[2]))

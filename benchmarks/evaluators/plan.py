@@ -1,0 +1,71 @@
+"""What pilots predict on the tasks of the suite, and what `auto` then saves.
+
+    python -m benchmarks.evaluators.plan --tasks gridworld-early,pendulum-v1-half --studies 100
+
+One row per task: the share of the actions, the savings that pilots predict (the median and the middle 80% of them) with
+the largest that they hold possible; the savings that as many studies of as many episodes have had, Monte Carlo's MSE
+divided by theirs, with its standard error; and how often a pilot's range held the number of episodes that Monte Carlo
+needs.
+"""
+
+import argparse
+
+import numpy as np
+
+import bpsearch as bps
+from benchmarks.evaluators.tasks import TASKS, Task, references
+from bpsearch.intervals import episodes_for
+from bpsearch.search.auto import Auto
+
+RELATIVE = 0.02  # of the standard deviation: what is wanted of the interval
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", default=",".join(TASKS))
+    parser.add_argument("--studies", type=int, default=100, help="pilots, and studies with as many episodes")
+    parser.add_argument("--pilot", type=int, default=200)
+    arguments = parser.parse_args()
+    print(
+        "| task | actions | savings predicted | at most | savings realised | ± | range of Monte Carlo's episodes held |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for name in arguments.tasks.split(","):
+        print(row(TASKS[name](), arguments.pilot, arguments.studies), flush=True)
+
+
+def row(task: Task, pilot: int, studies: int) -> str:
+    """One row of the table."""
+    known = references()[task.name]
+    wanted = RELATIVE * float(np.sqrt(known.variance))
+    plans = [bps.plan(task.policy, task.env, pilot, wanted, seed=seed) for seed in range(studies)]
+    shares = [plan.action_share.estimate for plan in plans if plan.action_share is not None]
+    savings = [plan.savings.estimate for plan in plans if plan.savings is not None]
+    limits = [np.inf if plan.largest_savings is None else plan.largest_savings for plan in plans]
+    needed, held = episodes_for(known.variance, wanted, 0.95), 0
+    for plan in plans:
+        found = plan.monte_carlo_episodes
+        held += found is not None and (found.low or 0.0) <= needed <= (found.high or np.inf)
+    realised, error = realised_savings(task, pilot, studies)
+    low, middle, high = (f"{end:.3g}" for end in np.quantile(savings, [0.1, 0.5, 0.9]))
+    return (
+        f"| {task.title} | {np.median(shares):.0%} | {middle} ({low} to {high}) | {np.median(limits):.3g} | "
+        f"{realised:.3g} | {error:.2g} | {held / studies:.0%} |"
+    )
+
+
+def realised_savings(task: Task, episodes: int, studies: int) -> tuple[float, float]:
+    """Monte Carlo's MSE divided by that of `auto`, and its standard error."""
+    known = references()[task.name]
+    policy = task.policy.adapting("last") if hasattr(task.policy, "adapting") else task.policy
+    squared = []
+    for study in range(studies):
+        batch = bps.sample(task.env, policy, episodes, seed=7, batch=study)
+        values = Auto().revalued(policy, task.env.discount, [batch]).values
+        squared.append((values.mean() - known.value) ** 2 * episodes / known.variance)
+    ratio = float(np.mean(squared))
+    return 1.0 / ratio, float(np.std(squared, ddof=1) / np.sqrt(studies) / ratio**2)
+
+
+if __name__ == "__main__":
+    main()

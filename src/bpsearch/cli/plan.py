@@ -1,0 +1,74 @@
+"""`bpsearch plan`: a few episodes, and what an evaluation will need."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from bpsearch.cli.shared import (
+    AsJson,
+    Discount,
+    EnvId,
+    EnvKwargs,
+    Horizon,
+    NormalizeFile,
+    NumEnvs,
+    PolicyFile,
+    Seed,
+    Trust,
+    one_torch_thread,
+    parsed_kwargs,
+    prepare_jax,
+    print_json,
+)
+
+
+def plan(
+    env: EnvId,
+    policy: PolicyFile,
+    pilot: Annotated[int, typer.Option(help="How many episodes to run now, a multiple of 10.")] = 200,
+    halfwidth: Annotated[
+        float | None, typer.Option(help="Half the width of the wanted interval, in units of the return.")
+    ] = None,
+    relative_halfwidth: Annotated[
+        float | None, typer.Option(help="The same, relative to the size of the expected return.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the wanted interval.")] = 0.95,
+    horizon: Horizon = None,
+    discount: Discount = None,
+    seed: Seed = 0,
+    env_kwargs: EnvKwargs = None,
+    num_envs: NumEnvs = None,
+    vec_normalize: NormalizeFile = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Tell from a few episodes how many an evaluation will need, and whether anything can be saved."""
+    prepare_jax()
+    from bpsearch.plan import plan as run
+
+    one_torch_thread()
+    try:
+        result = run(
+            policy,
+            env,
+            pilot,
+            halfwidth,
+            relative_halfwidth,
+            level,
+            horizon,
+            discount,
+            seed,
+            env_kwargs=parsed_kwargs(env_kwargs),
+            num_envs=num_envs,
+            normalize=vec_normalize,
+            trust=trust,
+        )
+    except KeyboardInterrupt:
+        typer.echo("bpsearch: stopped before the pilot was complete; nothing is known", err=True)
+        sys.exit(130)
+    if as_json:
+        print_json(result.to_json())
+        return
+    for line in result.lines:
+        typer.echo(f"{line[0].upper()}{line[1:]}.")
