@@ -59,10 +59,12 @@ def test_evaluate_prints_json_for_the_packages_own_environments(tmp_path):
         ({"--episodes": "0"}, "episodes must be a whole number of at least 1, got 0"),
         ({"--discount": "1.5"}, "discount must be"),
         ({"--env-kwargs": "[1]"}, "must be a JSON object"),
+        ({"--env-kwargs": '{"no_such": 1}'}, "no_such"),
+        ({"--env": "no_such_module:Nowhere-v0"}, "no_such_module"),
     ],
 )
 def test_evaluate_names_a_mistake_in_one_line(changed, message, monkeypatch, capsys):
-    """Through `main` in this process: starting seven would take seconds each."""
+    """Through `main` in this process: starting one for each would take seconds."""
     from bpsearch.cli import main
 
     options = {"--env": "CartPole-v1", "--policy": str(AGENT)} | changed
