@@ -285,3 +285,15 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"needs the package torch.*pip install 'bpsearch\[sb3\]'"):
         bps.from_torch  # noqa: B018
+
+
+def test_a_study_of_another_module_compiles_nothing_anew() -> None:
+    from bpsearch.search import adaptive
+
+    sizes = []
+    for _ in range(2):
+        module = Module(2, lambda x: Categorical(logits=x))
+        module.hidden = torch.nn.Linear(4, 4).double()
+        bps.evaluate(module, "CartPole-v1", 24, "bpg", batch_size=8, horizon=8)
+        sizes.append((adaptive._propose._cache_size(), adaptive._limit._cache_size(), adaptive._valued._cache_size()))
+    assert sizes[0] == sizes[1]

@@ -292,7 +292,7 @@ class Architecture:
         def log_probs() -> torch.Tensor:
             return self.head.log_prob(self.module(self.tensors(observations)), actions)
 
-        found = None if layers is None else layers.scores(log_probs, [1, 1])
+        found = None if layers is None else layers.scores(log_probs, np.ones(2, int))
         if found is None:
             return None
         expected = np.stack([self.gradient(log_probs()[row]) for row in range(2)])

@@ -39,7 +39,7 @@ class LinearLayers:
             parts.append((owner, name))
         return cls(parts)
 
-    def scores(self, log_probs: Callable[[], torch.Tensor], lengths: Sequence[int]) -> Array | None:
+    def scores(self, log_probs: Callable[[], torch.Tensor], lengths: Array) -> Array | None:
         """(N, P), the scores of N episodes whose steps follow each other in what `log_probs` computes.
 
         None if the module does not apply each layer once to each of the steps.
@@ -52,7 +52,7 @@ class LinearLayers:
         finally:
             for hook in hooks:
                 hook.remove()
-        steps = sum(lengths)
+        steps = lengths.sum()
         if any(len(seen) != 1 or seen[0][0].ndim != 2 or len(seen[0][0]) != steps for seen in calls.values()):
             return None
         gradients = torch.autograd.grad(total, [calls[layer][0][1] for layer in layers])
