@@ -75,6 +75,9 @@ def test_the_page_shows_what_the_method_has_to_show(result, tmp_path):
     differs = "How the behavior differs from the policy"
     assert titles(result, tmp_path / "bpg.html") == [settled, batches, "Importance weights", "Returns", differs]
     assert "effective sample size" in (tmp_path / "bpg.html").read_text()
+    failure = bps.evaluate("gridworld-early", env, 300, "mc", failure="return < -80")
+    assert titles(failure, tmp_path / "failure.html") == [settled]
+    assert '<p class="sentence">Probability of return &lt; -80: ' in (tmp_path / "failure.html").read_text()
 
 
 def test_names_in_the_page_are_escaped(result, tmp_path):

@@ -98,13 +98,14 @@ def _numbers(estimate: _Estimate) -> dict[str, str]:
 
 
 def _figures(estimate: _Estimate) -> list[Figure]:
-    """Those that have something to show: weights that are all 1, or variances that differ by luck, have not."""
+    """Those that have something to show: weights of 1, events as 0 and 1, variances that differ by luck have not."""
     data = estimate.data
+    returns = [] if estimate.event else [_returns(data)]
     if data.weighted:
-        return [_running(estimate), _variances(estimate), _weights(data), _returns(data), _divergences(estimate)]
+        return [_running(estimate), _variances(estimate), _weights(data), *returns, _divergences(estimate)]
     if data.corrected:
         return [_running(estimate), _variances(estimate), _corrected_returns(data)]
-    return [_running(estimate), _returns(data)]
+    return [_running(estimate), *returns]
 
 
 def _running(estimate: _Estimate) -> Figure:
