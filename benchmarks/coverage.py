@@ -23,7 +23,7 @@ from scipy import stats
 
 import bpsearch as bps
 from bpsearch.confidence_sequence import anytime_bounds
-from bpsearch.estimate import UNWEIGHTED
+from bpsearch.diagnostics import UNWEIGHTED
 from bpsearch.estimators import importance_sampling
 from bpsearch.intervals import clopper_pearson, martingale_error
 from bpsearch.models import TabularModel

@@ -72,6 +72,8 @@ def test_plan_answers_people_and_machines(tmp_path):
         ("evaluate", {"--episodes": "0"}, "episodes must be a whole number of at least 1, got 0"),
         ("evaluate", {"--discount": "1.5"}, "discount must be"),
         ("evaluate", {"--env-kwargs": "[1]"}, "must be a JSON object"),
+        ("evaluate", {"--env-kwargs": '{"no_such": 1}'}, "no_such"),
+        ("evaluate", {"--env": "no_such_module:Nowhere-v0"}, "no_such_module"),
         ("plan", {"--policy": "nobody.zip"}, "nobody.zip"),
         ("plan", {"--env": "Pendulum-v1"}, "space"),
         ("plan", {"--pilot": "15"}, "pilot must be a whole number of at least 20, got 15"),

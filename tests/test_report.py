@@ -57,6 +57,29 @@ def test_the_page_is_one_file_without_network(page, result):
     assert page.stat().st_size < 400_000
 
 
+def titles(estimate, path):
+    return re.findall("<h3>(.*?)</h3>", estimate.report(path).read_text())
+
+
+def test_the_page_shows_what_the_method_has_to_show(result, tmp_path):
+    """Weights that are all 1, and variances that differ by luck alone, have no figure."""
+    settled, batches = "The estimate as it settled", "Variance, batch by batch"
+    env = bps.envs.gridworld()
+    auto = bps.evaluate("gridworld-early", env, 300)
+    assert titles(auto, tmp_path / "auto.html") == [settled, batches, "Returns, and what is left of them"]
+    assert "effective sample size" not in (tmp_path / "auto.html").read_text()
+    assert "importance weighting" not in (tmp_path / "auto.html").read_text()
+    assert "unknown: unknown" not in (tmp_path / "auto.html").read_text()
+    monte_carlo = bps.evaluate("gridworld-early", env, 300, "mc")
+    assert titles(monte_carlo, tmp_path / "mc.html") == [settled, "Returns"]
+    differs = "How the behavior differs from the policy"
+    assert titles(result, tmp_path / "bpg.html") == [settled, batches, "Importance weights", "Returns", differs]
+    assert "effective sample size" in (tmp_path / "bpg.html").read_text()
+    failure = bps.evaluate("gridworld-early", env, 300, "mc", failure="return < -80")
+    assert titles(failure, tmp_path / "failure.html") == [settled]
+    assert '<p class="sentence">Probability of return &lt; -80: ' in (tmp_path / "failure.html").read_text()
+
+
 def test_names_in_the_page_are_escaped(result, tmp_path):
     import dataclasses
 
@@ -95,33 +118,55 @@ def test_where_actions_make_no_variance_the_estimate_says_so():
     assert result.explained < 0.03
 
 
+def chromium(directory, *arguments):
+    flags = (
+        "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+        "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=2000"
+    )
+    done = subprocess.run(
+        [CHROMIUM, *flags.split(), f"--user-data-dir={directory / 'profile'}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    return done.stdout
+
+
+def probed(page, directory, expression, *arguments):
+    """What a script finds in the page as the browser shows it."""
+    probe = directory / "probe.html"
+    script = (
+        f"<script>addEventListener('load', () => {{ document.title = [{expression}].join(' '); }});</script></head>"
+    )
+    probe.write_text(page.replace("</head>", script))
+    return re.search("<title>(.*?)</title>", chromium(directory, *arguments, "--dump-dom", str(probe))).group(1)
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
 @pytest.mark.parametrize("width", [1200, 500])
 def test_the_page_in_a_browser(page, tmp_path, width):
     """It renders, and nothing is wider than the window."""
-    probe = tmp_path / "probe.html"
-    script = (
-        "<script>addEventListener('load', () => { document.title = "
-        "[document.documentElement.scrollWidth <= innerWidth, document.querySelectorAll('figure svg').length,"
-        "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 100)].join(' ');"
-        "});</script></head>"
+    found = (
+        "document.documentElement.scrollWidth <= innerWidth, document.querySelectorAll('figure svg').length,"
+        "[...document.querySelectorAll('figure svg')].every(s => s.getBoundingClientRect().height > 100)"
     )
-    probe.write_text(page.read_text().replace("</head>", script))
-    flags = (
-        "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
-        "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=2000 --dump-dom"
-    )
-    done = subprocess.run(
-        [
-            CHROMIUM,
-            *flags.split(),
-            f"--user-data-dir={tmp_path / 'profile'}",
-            f"--window-size={width},2000",
-            str(probe),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert re.search("<title>(.*?)</title>", done.stdout).group(1) == "true 5 true"
+    assert probed(page.read_text(), tmp_path, found, f"--window-size={width},2000") == "true 5 true"
+
+
+DARK = "--blink-settings=preferredColorScheme=0"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_the_page_is_dark_on_a_dark_screen_and_light_in_print(page, tmp_path):
+    colors = "getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color"
+    assert probed(page.read_text(), tmp_path, colors, DARK) == "rgb(15, 20, 25) rgb(230, 237, 243)"
+    as_printed = page.read_text().replace("@media print", "@media all")
+    assert probed(as_printed, tmp_path, colors, DARK) == "rgb(255, 255, 255) rgb(0, 0, 0)"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_the_page_in_print(page, tmp_path):
+    """A few sheets of paper, none of them for a few lines that something unbreakable has pushed over."""
+    chromium(tmp_path, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", str(page))
+    assert len(re.findall(rb"/Type */Page\b", (tmp_path / "page.pdf").read_bytes())) in (2, 3)

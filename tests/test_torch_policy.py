@@ -120,6 +120,50 @@ def test_score_is_the_derivative_of_the_weighted_log_probability(kind: str) -> N
         assert score[index] == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
 
+def episodes_of(policy: TorchPolicy) -> tuple[Any, Any, Any]:
+    observations, actions, _, _ = drawn(policy, 24)
+    mask = np.arange(4) < np.array([4, 1, 3, 2, 4, 4])[:, None]
+    return observations.reshape(6, 4, 3), actions.reshape(6, 4, *actions.shape[1:]), mask
+
+
+def check_episode_scores(policy: TorchPolicy) -> None:
+    observations, actions, mask = episodes_of(policy)
+    scores = policy.episode_scores(observations, actions, mask)
+    for n, row in enumerate(mask.astype(float)):
+        expected = policy.score(observations[n : n + 1], actions[n : n + 1], row[None])
+        np.testing.assert_allclose(scores[n], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("adapt", [None, "last"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_episodes_are_those_of_each_alone(
+    kind: str, adapt: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bpsearch.policies.torch._CHUNK", 5)  # episodes begin in one pass and end in the next
+    policy = policy_of(kind, adapt=adapt)
+    # The scale of a Gaussian is no linear layer's.
+    assert (policy.architecture.layers is None) == (adapt is None and KINDS[kind][2].__code__.co_argcount == 2)
+    check_episode_scores(policy)
+
+
+class Twice(Module):
+    def forward(self, observations: torch.Tensor) -> Any:
+        return self.head(self.last(torch.tanh(self.hidden(observations))) + self.last(self.hidden(observations)))
+
+
+class Around(Module):
+    def forward(self, observations: torch.Tensor) -> Any:
+        return self.head(self.last(torch.tanh(self.hidden(observations))) + self.last.weight.sum(dim=1))
+
+
+@pytest.mark.parametrize("module", [Twice, Around])
+def test_scores_of_modules_that_use_a_layer_in_their_own_way(module: type[Module]) -> None:
+    outputs, space, head = KINDS["categorical"]
+    policy = from_torch(module(outputs, head), OBSERVATIONS, space, adapt="last")
+    assert policy.architecture.layers is None
+    check_episode_scores(policy)
+
+
 def test_draws_follow_the_distribution() -> None:
     """χ² and Kolmogorov-Smirnov tests; a false alarm once in 10,000 seeds each."""
     uniforms = np.random.default_rng(3).random((4000, 1))
@@ -241,3 +285,15 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"needs the package torch.*pip install 'bpsearch\[sb3\]'"):
         bps.from_torch  # noqa: B018
+
+
+def test_a_study_of_another_module_compiles_nothing_anew() -> None:
+    from bpsearch.search import adaptive
+
+    sizes = []
+    for _ in range(2):
+        module = Module(2, lambda x: Categorical(logits=x))
+        module.hidden = torch.nn.Linear(4, 4).double()
+        bps.evaluate(module, "CartPole-v1", 24, "bpg", batch_size=8, horizon=8)
+        sizes.append((adaptive._propose._cache_size(), adaptive._limit._cache_size(), adaptive._valued._cache_size()))
+    assert sizes[0] == sizes[1]

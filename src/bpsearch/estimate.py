@@ -6,49 +6,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bpsearch import promises
 from bpsearch.checks import check_real
 from bpsearch.confidence_sequence import anytime_bounds, upper_bound_of_event
+from bpsearch.diagnostics import Diagnostics, Episodes
 from bpsearch.history import History
 from bpsearch.intervals import MeanError, binomial_upper_bound, clopper_pearson
-from bpsearch.trajectories import Array
 
 MIN_EFFECTIVE_EPISODES = 10.0
 NOTHING_EXPLAINED = 0.03  # a share of the variance that is not worth a search
 ENOUGH_TO_JUDGE = 300  # episodes
-UNWEIGHTED = 1e-3  # log-weights below it are rounding: the episodes are the evaluation policy's own
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """Numbers behind the estimate.
-
-    Attributes:
-        effective_sample_size: (Σ w)² / Σ w² of the episodes' importance weights.
-        largest_weight_share: the largest weight's share of the sum of weights.
-        largest_value_share: the share of the sum of squared deviations that one episode has.
-        monte_carlo_variance: estimated variance of the return of the evaluation policy; None if unknown.
-        variance: estimated variance per episode over the whole study.
-        final_variance: estimated variance per episode in the last batch: what the search has reached.
-    """
-
-    effective_sample_size: float
-    largest_weight_share: float
-    largest_value_share: float
-    monte_carlo_variance: float | None
-    variance: float | None
-    final_variance: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Episodes:
-    """(N,) each, of all episodes in their order: the estimator's values, log ρ_{0:L}, and the returns as they came."""
-
-    values: Array
-    log_weights: Array
-    returns: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +110,7 @@ class Estimate:
         if self._out_of_range:
             seen = float(self.data.returns.min()), float(self.data.returns.max())
             return promises.out_of_range(seen, self.return_range)
-        return promises.anytime_kind(self.return_range, self.weight_bound, moved=self._moved)
+        return promises.anytime_kind(self.return_range, self.weight_bound, moved=self.data.weighted)
 
     @property
     def events(self) -> int:
@@ -158,7 +125,7 @@ class Estimate:
         """
         if not self.event:
             return None
-        if not self._moved:
+        if not self.data.weighted:
             return binomial_upper_bound(self.events, self.episodes, level)
         bounds = upper_bound_of_event(self.data.log_weights, self.data.returns, self.history.episodes, level)
         return float(bounds[-1])
@@ -166,18 +133,14 @@ class Estimate:
     @property
     def certificate(self) -> str:
         """What can, and what cannot, be promised about the probability of the event; empty without one."""
-        return promises.certificate(self.episodes, self.weight_bound, moved=self._moved) if self.event else ""
-
-    @property
-    def _moved(self) -> bool:
-        return float(np.abs(self.data.log_weights).max()) > UNWEIGHTED
+        return promises.certificate(self.episodes, self.weight_bound, moved=self.data.weighted) if self.event else ""
 
     @property
     def _binomial(self) -> bool:
         """Whether the value is a plain count, or there is nothing but the count to go by."""
-        if not self.event or self._moved:
+        if not self.event or self.data.weighted:
             return False
-        return self.error is None or bool(np.allclose(self.data.values, self.data.returns, atol=UNWEIGHTED))
+        return self.error is None or not self.data.corrected
 
     @property
     def _out_of_range(self) -> bool:
@@ -197,9 +160,10 @@ class Estimate:
     @property
     def savings_basis(self) -> str:
         """How `savings` was obtained."""
+        how, what = ("by importance weighting ", ", search included") if self.data.weighted else ("", "")
         return (
-            f"Monte Carlo's variance estimated by importance weighting from the same {self.episodes} episodes, divided "
-            "by the variance per episode over the whole study, search included"
+            f"Monte Carlo's variance estimated {how}from the same {self.episodes} episodes, divided by the variance "
+            f"per episode over the whole study{what}"
         )
 
     @property
@@ -339,28 +303,3 @@ def _brackets(interval: tuple[float, float] | None) -> str:
 def _listed(numbers: tuple[int, ...]) -> str:
     shown = ", ".join(str(number) for number in numbers[:10])
     return shown if len(numbers) <= 10 else f"{shown}, ..."
-
-
-def diagnose(data: Episodes, final_values: Array, error: MeanError | None) -> Diagnostics:
-    """The diagnostics of a study with these episodes.
-
-    Monte Carlo's variance is E_π[g²] − ρ²; its first term is estimated by w g², which needs no extra episodes and is
-    quietest where the search did its work.
-    """
-    values, log_weights, returns = data.values, data.log_weights, data.returns
-    normalised = np.exp(log_weights - log_weights.max())
-    squares = (values - values.mean()) ** 2
-    with np.errstate(over="ignore"):
-        second_moment = float(np.mean(np.exp(log_weights) * returns**2))
-    monte_carlo: float | None = second_moment - float(values.mean()) ** 2
-    if not np.isfinite(second_moment) or len(values) < 2 or monte_carlo is None or monte_carlo <= 0.0:
-        monte_carlo = None
-    final: Any = np.var(final_values, ddof=1) if len(final_values) > 1 else None
-    return Diagnostics(
-        effective_sample_size=float(normalised.sum() ** 2 / np.sum(normalised**2)),
-        largest_weight_share=float(normalised.max() / normalised.sum()),
-        largest_value_share=float(squares.max() / squares.sum()) if squares.any() else 0.0,
-        monte_carlo_variance=monte_carlo,
-        variance=None if error is None else error.variance * len(values),
-        final_variance=None if final is None else float(final),
-    )

@@ -10,9 +10,10 @@ from typing import Any, Self
 import numpy as np
 
 from bpsearch.checks import check_discount, check_integer, check_range, check_real
+from bpsearch.diagnostics import Episodes, diagnose
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
-from bpsearch.estimate import Episodes, Estimate, diagnose
+from bpsearch.estimate import Estimate
 from bpsearch.history import History
 from bpsearch.outcomes import Outcome
 from bpsearch.policies.base import Policy
@@ -272,9 +273,9 @@ class Study:
         """
         if (episodes is None) == (total is None):
             raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
-        remaining = check_integer("total", total) - self.episodes if episodes is None else episodes
-        if episodes is not None:
-            check_integer("episodes", episodes)
+        remaining = (
+            check_integer("episodes", episodes) if total is None else check_integer("total", total) - self.episodes
+        )
         check_integer("batch_size", batch_size)
         if isinstance(env, CompiledEnv) and env.discount != self.discount:
             raise InvalidArgumentError(

@@ -19,6 +19,7 @@ from bpsearch.experiments.claims import Claim
 app = typer.Typer(
     name="bpsearch",
     help="How good is my policy? Unbiased answers from fewer episodes, by behavior policy search.",
+    epilog="Exit codes: 0 done, 1 failed, 2 a mistake in the call or its files, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -156,12 +157,16 @@ def train(
 
 
 def main() -> None:
-    """Run the command; a user's mistake gives one clear line and exit code 2."""
+    """Run the command; what goes wrong gives one clear line, and the traceback only with --debug."""
     try:
         app()
-    except BPSearchError as error:
+    except Exception as error:
         if _settings["debug"]:
             raise
+        mistake = isinstance(error, BPSearchError | OSError)  # of the call, or of the files that it names
         # Messages that quote another library's may have several lines.
-        typer.echo(f"bpsearch: {' '.join(str(error).split())}", err=True)
-        sys.exit(2)
+        text = " ".join(str(error).split())
+        if not mistake:
+            text = f"failed by {type(error).__name__}: {text} (bpsearch --debug ... shows where)"
+        typer.echo(f"bpsearch: {text}", err=True)
+        sys.exit(2 if mistake else 1)

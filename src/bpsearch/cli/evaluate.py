@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -28,9 +30,11 @@ from bpsearch.cli.shared import (
     prepare_jax,
     print_json,
 )
+from bpsearch.evaluate import METHODS
 
 if TYPE_CHECKING:
     from bpsearch.estimate import Estimate
+    from bpsearch.search import Info
     from bpsearch.study import Study
 
 
@@ -40,7 +44,11 @@ def evaluate(
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.")
+        str | None,
+        typer.Option(
+            help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
+            autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
     horizon: Horizon = None,
@@ -72,6 +80,8 @@ def evaluate(
 
     one_torch_thread()
     kwargs = parsed_kwargs(env_kwargs)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
     try:
         with progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:
             result = run(
@@ -114,18 +124,25 @@ def evaluate(
 
 
 @contextlib.contextmanager
-def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", Any], None] | None]:
+def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", "Info"], None] | None]:
     """A live line: episodes, estimate and interval, variance relative to Monte Carlo's, time left."""
     if quiet:
         yield None
         return
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(), transient=True) as progress:
-        task = progress.add_task("episodes", total=episodes)
+    columns = (BarColumn(10), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    # The time left follows from all batches so far: one may take longer than Rich looks back by itself.
+    with Progress(*columns, console=Console(), transient=True, speed_estimate_period=math.inf) as progress:
+        task = progress.add_task("first batch", total=episodes)
+        text, due = "", 0.0
 
-        def show(study: "Study", info: Any) -> None:
-            # Where all episodes are valued anew an estimate after every batch would cost too much.
-            text = f"last batch {info.values.mean():.5g}" if study.search.revalues else _line(study.estimate())
+        def show(study: "Study", info: "Info") -> None:
+            nonlocal text, due
+            start = time.monotonic()
+            if start >= due:
+                text = _line(study.estimate())
+                # Where all episodes are valued anew an estimate takes long: at most a tenth of the time is for it.
+                end = time.monotonic()
+                due = end + 10.0 * (end - start)
             progress.update(task, completed=study.episodes, description=text)
 
         yield show

@@ -24,7 +24,7 @@ class Make:
         """Make one environment."""
         try:
             return gymnasium.make(self.env_id, **self.kwargs)
-        except gymnasium.error.Error as error:
+        except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
 
 

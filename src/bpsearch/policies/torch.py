@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import gymnasium
@@ -16,6 +17,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.numerics import in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.policies.torch_heads import Head, Output, head_of
+from bpsearch.policies.torch_linear import LinearLayers
 from bpsearch.trajectories import Array
 
 _CHUNK = 8192  # rows per pass through the module when whole batches are differentiated; bounds memory
@@ -144,12 +146,22 @@ class TorchPolicy(Policy):
         return total
 
     def episode_scores(self, observations: Array, actions: Array, mask: Array) -> Array:
-        """The score of each episode, by one reverse pass each."""
-        mask = np.asarray(mask, dtype=np.float64)
-        scores = np.empty((len(mask), len(self.vector)))
-        for episode in range(len(mask)):
-            rows = jax.tree_util.tree_map(lambda array, n=episode: array[n : n + 1], observations)
-            scores[episode] = self.score(rows, actions[episode : episode + 1], mask[episode : episode + 1])
+        """The score of each episode: of linear layers by one reverse pass for many, else by one each."""
+        mask = np.asarray(mask, dtype=bool)
+        layers, lengths = self.architecture.layers, mask.sum(axis=1)
+        episode = np.repeat(np.arange(len(mask)), lengths)
+        observations, actions = jax.tree_util.tree_map(lambda array: np.asarray(array)[mask], (observations, actions))
+        scores = np.zeros((len(mask), len(self.vector)))
+        with self.architecture.at(self.vector), torch.enable_grad():
+            for chunk in _chunks(len(episode)):
+                own, steps = np.unique(episode[chunk], return_counts=True)
+                log_probs = partial(self._log_prob, observations, actions)
+                part = None if layers is None else layers.scores(partial(log_probs, chunk), steps)
+                if part is None:
+                    ends = chunk.start + np.cumsum(steps)
+                    spans = [slice(start, end) for start, end in zip(ends - steps, ends, strict=True)]
+                    part = np.stack([self.architecture.gradient(log_probs(span).sum()) for span in spans])
+                scores[own] += part
         return scores
 
     def _log_prob(self, observations: Array, actions: Array, chunk: slice) -> torch.Tensor:
@@ -207,6 +219,7 @@ class Architecture:
         self.head: Head = head_of(output, action_space)
         self._adapted = self._choose(everything, output, adapt)
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
+        self.layers = self._linear_layers(_two_observations(observation_space))
         self._lock = threading.RLock()
         self._present: Array = None
 
@@ -269,6 +282,21 @@ class Architecture:
                     f"{prefix!r}"
                 )
         return [p for name, p in used.items() if any(_is_under(name, prefix) for prefix in prefixes)]
+
+    def _linear_layers(self, observations: Array) -> LinearLayers | None:
+        """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes."""
+        layers = LinearLayers.of(self.module, self._adapted)
+        output = self.module(self.tensors(observations))
+        actions = torch.from_numpy(self.head.draw(output, np.full((2, self.head.uniforms), 0.5))[0])
+
+        def log_probs() -> torch.Tensor:
+            return self.head.log_prob(self.module(self.tensors(observations)), actions)
+
+        found = None if layers is None else layers.scores(log_probs, np.ones(2, int))
+        if found is None:
+            return None
+        expected = np.stack([self.gradient(log_probs()[row]) for row in range(2)])
+        return layers if np.allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max()) else None
 
 
 def _is_under(name: str, prefix: str) -> bool:

@@ -171,7 +171,9 @@ class AdaptiveBPG(Search):
         scores = evaluation.episode_scores(trajectories.observations, trajectories.actions, mask)
         values, weights, plain = _valued(self, state.shift, arguments)
         spread = evaluation.score_covariance(trajectories.observations, mask, weights)
-        learned, step, shift = _propose(self, state, values, weights, plain, scores, spread)
+        # Without the policy: what is compiled for one serves every other of its size, torch modules too.
+        bare = replace(state, valuation=None)
+        learned, step, shift = _propose(self, bare, values, weights, plain, scores, spread)
         theta = jnp.asarray(evaluation.flat)
         candidate = evaluation.with_flat((theta + step).astype(theta.dtype))
         proposed = arguments[1] - log_ratios(candidate, trajectories)  # log π_e − log π of the candidate
