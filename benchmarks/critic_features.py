@@ -2,8 +2,8 @@
 
 `auto` subtracts Σ_t wᵀ φ(S_t) (A_t's indicator − its probability), with φ the last hidden layer of the policy network;
 for Gaussian actions the standardised action takes the indicator's place. Here the same with φ of the value network, and
-with both side by side. Printed is the variance of the cross-fitted values relative to that of the returns, the mean over
-studies with its standard error; the choice "no control variate" is among the candidates as in `auto`.
+with both side by side. Printed is the variance of the cross-fitted values relative to that of the returns, the mean
+over studies with its standard error; the choice "no control variate" is among the candidates as in `auto`.
 
     python benchmarks/critic_features.py --episodes 300 --studies 20
 """
