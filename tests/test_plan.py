@@ -241,10 +241,12 @@ class Starts(Toy):
 
 
 class Lawless(Starts):
-    """Takes no seed."""
+    """Takes its seeds from elsewhere."""
+
+    seeds = itertools.count()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        return super().reset(seed=None if self.steps else seed)
+        return super().reset(seed=next(self.seeds))
 
 
 def policy_for(env: type[gymnasium.Env[Any, Any]]) -> bps.Policy:

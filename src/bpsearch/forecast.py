@@ -218,27 +218,27 @@ class _Found:
         centres = np.array([returns.mean(), values.mean()])
 
         def statistic(sums: Array, count: int) -> Array:
-            """The share of the actions, and the logarithms of both variances and of their ratio."""
-            plain = sum(split_parts(sums[:3], count, repeats))
-            # Given U both have the same mean, and the values say more precisely how it varies.
-            rest, action = split_parts(sums[3:], count, repeats)
-            auto = rest + action
+            """The share of the actions in two ways; the logarithms of both variances and of their ratio."""
+            rests, actions = zip(*(split_parts(part, count, repeats) for part in (sums[:3], sums[3:])), strict=True)
+            plain, auto = (rest + action for rest, action in zip(rests, actions, strict=True))
+            # Given U returns and values have the same mean: both tell how it varies.
+            shares = [1.0 - rest / plain for rest in rests]
             units = np.array([centre + total / count for centre, total in zip(centres, sums[[0, 3]], strict=True)])
             scale = np.log(units**2) if relative else np.zeros_like(units)
-            return np.stack(
-                [1.0 - rest / plain, np.log(plain) - scale[0], np.log(auto) - scale[1], np.log(plain / auto)]
-            )
+            logs = [np.log(plain) - scale[0], np.log(auto) - scale[1], np.log(plain / auto)]
+            return np.stack([*shares, *logs])
 
         terms = split_terms(returns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            (share, *logs), (share_error, *errors) = jackknife(statistic, np.vstack([terms, split_terms(values)]))
+            found, errors = jackknife(statistic, np.vstack([terms, split_terms(values)]))
         quantile = float(stats.t.ppf(0.5 + level / 2.0, groups - 1))
-        plain, auto, savings = (_exponential(*pair, quantile) for pair in zip(logs, errors, strict=True))
+        plain, auto, savings = (_exponential(*pair, quantile) for pair in zip(found[2:], errors[2:], strict=True))
+        precise = int(errors[1] < errors[0])  # values where actions make much of the variance, returns where little
         start, action = split_parts(terms.sum(axis=1), groups, repeats)
         each = terms[1] + 0.5 * terms[2]
         return cls(
             variance=float(start + action),
-            share=_share(share, quantile * share_error, known=repeats == 1 or action > 0.0),
+            share=_share(found[precise], quantile * errors[precise], known=repeats == 1 or action > 0.0),
             plain=plain,
             auto=auto,
             savings=savings if savings.estimate < 1.0 / ROUNDING else None,
