@@ -273,9 +273,8 @@ class Study:
         """
         if (episodes is None) == (total is None):
             raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
-        remaining = (
-            check_integer("episodes", episodes) if total is None else check_integer("total", total) - self.episodes
-        )
+        wanted = check_integer("episodes", episodes) if total is None else check_integer("total", total)
+        remaining = wanted - (0 if total is None else self.episodes)
         check_integer("batch_size", batch_size)
         if isinstance(env, CompiledEnv) and env.discount != self.discount:
             raise InvalidArgumentError(
