@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.models.advantages import UNSEEN, FoldedAdvantages
+from bpsearch.models.advantages import FoldedAdvantages
 from bpsearch.search import cross_fitting
 from bpsearch.search.auto import Auto
 from bpsearch.search.cross_fitting import FOLDS, STRENGTHS, cross_fit
@@ -146,7 +146,7 @@ def test_an_action_that_should_have_come_keeps_the_interval_wide():
     )
     valued = Auto().revalue(Auto().init(policy), [batch])
     # The model knows no time: 1.5 a step, and every other step ends. Values of 2.25 and 1.5 are met: variance 0.375².
-    expected = UNSEEN * 0.375**2 * 2 * 0.05 / 50
+    expected = 0.375**2 * 2 * 0.05 / 50
     assert valued.error.variance == pytest.approx(expected)
     np.testing.assert_array_equal(np.concatenate(valued.batches), 3.0)
 

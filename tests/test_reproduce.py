@@ -103,7 +103,7 @@ def test_curves():
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper")
-    done = bpsearch("reproduce", "tabular", "--trials", "10", "--out", str(out), cwd=out)
+    done = bpsearch("reproduce", "tabular", "--trials", "5", "--out", str(out), cwd=out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 

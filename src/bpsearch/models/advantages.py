@@ -8,7 +8,6 @@ from bpsearch.policies.table import SoftmaxTable
 from bpsearch.trajectories import Array, Trajectories
 
 PSEUDO_COUNT = 1.0  # how many visits "this action is as good as the others" is worth
-UNSEEN = 1.25  # E A² of an action that no episode has shown, in units of the variance of values met
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +70,7 @@ class FoldedAdvantages:
         Values are Y − Σ_t Ĉ_t(S_t, A_t), and their variance is E Σ_t Σ_a π_e(a|S_t) (A_t(S_t, a) − Ĉ_t(S_t, a))² with
         the true advantages A. Here the visited states stand for S_t, and what all episodes together say for A. So a
         rare action counts as often as it should have come, not as often as it did. An action that no episode has shown
-        may lead anywhere: its advantage is taken to be about as large as the values differ that were met on the way.
+        may lead anywhere: its advantage is taken to be as large as the values differ that were met on the way.
 
         Args:
             coefficients: (K, S · A), what of each logit's score is subtracted in each fold.
@@ -92,7 +91,7 @@ class FoldedAdvantages:
         mean = np.average(values[-1], weights=visits)
         spread = np.average((values[-1] - mean) ** 2, weights=visits)
         unknown = np.sum(visits[..., None] * probabilities * unseen)
-        return float((known + UNSEEN * spread * unknown) / len(mask))
+        return float((known + spread * unknown) / len(mask))
 
     def _backward(self, kept: Array, pseudo_counts: Array) -> tuple[Array, Array]:
         """γ^t (q̂_t − v̂_t), (C, T, S, A), and γ^t v̂_t, (C, T, S), for each of (C, K) bool with q̂ from the kept folds."""
