@@ -19,4 +19,12 @@ else:
     cache = Path(os.environ["XDG_CACHE_HOME"]) / worker
 os.environ["XDG_CACHE_HOME"] = str(cache)
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache / "bpsearch" / "compiled")
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+
+# The files that take longest begin first, so that none of them is left to a single worker at the end.
+LONGEST = ("reproduce", "readme", "evaluators", "store", "reproduce_continuous", "trials", "evaluate", "plan", "cli")
+
+
+def pytest_collection_modifyitems(items):
+    order = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))

