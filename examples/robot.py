@@ -12,7 +12,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-EPISODES = 40
+EPISODES = 20
 
 
 def robot(policy_file, episodes_file, seed):
