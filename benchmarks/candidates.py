@@ -27,11 +27,9 @@ SHARE_OF_POLICY, PSEUDO_VISITS = 0.1, 10.0
 
 def fitted(mdp: bps.TabularMDP, batch: Trajectories) -> bps.TabularMDP:
     """The maximum-likelihood model; an action never seen ends the episode without a reward."""
-    mask, finals = batch.mask, np.asarray(batch.final_observations)
-    last = np.arange(mask.shape[1]) == mask.sum(axis=1, keepdims=True) - 1
-    successors = np.where(last, finals[:, None], np.roll(batch.observations, -1, axis=1))
+    mask = batch.mask
     counts, rewards = np.zeros((2, mdp.states, mdp.actions, mdp.states))
-    cells = (batch.observations[mask], batch.actions[mask], successors[mask])
+    cells = (batch.observations[mask], batch.actions[mask], batch.successors[mask])
     np.add.at(counts, cells, 1.0)
     np.add.at(rewards, cells, batch.rewards[mask])
     unseen = counts.sum(axis=-1) == 0.0

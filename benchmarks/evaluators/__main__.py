@@ -2,7 +2,8 @@
 
     python -m benchmarks.evaluators --tasks gridworld-early,rare-0.05 --methods mc,bpg --studies 50
 
-Without options it runs everything. Finished studies are kept in the store, and a run that was interrupted, or is asked
+Without options it runs everything. Parts of it can be run one after the other, and `--kept` then makes the tables and
+figures of all that is there. Finished studies are kept in the store, and a run that was interrupted, or is asked
 for more studies, goes on from there. What is kept knows a search's settings but not its code: after a change of code
 use --fresh.
 """
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.evaluators.figure import draw, draw_method
 from benchmarks.evaluators.methods import METHODS
-from benchmarks.evaluators.run import Settings
+from benchmarks.evaluators.run import Settings, is_kept
 from benchmarks.evaluators.table import markdown, read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from benchmarks.evaluators.worker import measure, prepare_worker
@@ -46,7 +47,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/evaluators"), help="for the tables and the figure")
     parser.add_argument("--store", type=Path, default=Path("runs/evaluators/studies"), help="for finished studies")
-    parser.add_argument("--fresh", action="store_true", help="throw away what the store has of these cells")
+    stored = parser.add_mutually_exclusive_group()
+    stored.add_argument("--kept", action="store_true", help="run nothing: only the pairs that the store has in full")
+    stored.add_argument("--fresh", action="store_true", help="throw away what the store has of these cells")
     options = parser.parse_args()
     if any(budget % options.batch for budget in options.budget):
         parser.error(f"every budget must be a multiple of the batch of {options.batch}, got {options.budget}")
@@ -69,14 +72,16 @@ def main() -> None:
         fresh=options.fresh,
     )
     pairs = [(task, method) for task in options.tasks for method in options.methods]
+    if options.kept:
+        pairs = [(task, name) for task, name in pairs if is_kept(TASKS[task](), name, METHODS[name], settings)]
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), prepare_worker) as pool:
         cells = [found for cells in pool.map(partial(measure, settings), pairs) for found in cells]
-    tasks = [TASKS[name]() for name in options.tasks]
+    tasks = [TASKS[name]() for name in dict.fromkeys(cell.task for cell in cells)]
     write_csv(cells, options.out / "evaluators.csv")
     cells = read_csv(options.out / "evaluators.csv")  # rounded: the tables are those of the file
     (options.out / "evaluators.md").write_text(markdown(cells, tasks, references()))
     draw(cells, tasks, references(), options.out)
-    if "auto" in options.methods:
+    if any(cell.method == "auto" for cell in cells):
         draw_method("auto", cells, tasks, options.out)
     print(f"written to {options.out}")
 

@@ -13,7 +13,7 @@ from benchmarks.evaluators.measure import LEVEL, Outcome, Studies
 from benchmarks.evaluators.methods import Method
 from benchmarks.evaluators.tasks import Task
 from bpsearch.experiments.continuous import keep_moments, record_moments
-from bpsearch.experiments.runs import Run, execute, fingerprint, write_whole
+from bpsearch.experiments.runs import Run, execute, fingerprint, is_finished, write_whole
 from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.policies.mlp import MLP
 from bpsearch.sampling.compiled import jitted_rollout
@@ -53,6 +53,33 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
     All methods of a task begin with the same random numbers: as long as two of them do the same, they have the same
     errors, and only what they do differently tells them apart.
     """
+    planned = _planned(task, name, method, settings)
+    if planned is None:
+        return None
+    if settings.fresh:
+        for kept in settings.store.glob(f"{planned.name}-{'?' * 12}"):
+            shutil.rmtree(kept)
+    search, size = planned.trials.search, planned.trials.batch_size
+    if search.revalues:
+        return _revalued(planned, settings)
+    moments = execute([planned], settings.store, lambda *_: None)[planned.name]
+    if method.every_episode:
+        studies = Studies.of_episodes(moments["means"], settings.batch_size)
+    else:
+        counts = np.array([search.counts(number) for number in range(planned.trials.iterations)])
+        studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size, counts)
+    return {budget: studies.at(budget) for budget in settings.budgets}
+
+
+def is_kept(task: Task, name: str, method: Method, settings: Settings) -> bool:
+    """Whether the store has all these studies, so that `run` only reads them."""
+    planned = _planned(task, name, method, settings)
+    if planned is None or not planned.trials.search.revalues:
+        return planned is not None and is_finished(settings.store, planned)
+    return all(path.exists() for paths in _files(planned, settings) for path in paths.values())
+
+
+def _planned(task: Task, name: str, method: Method, settings: Settings) -> Run | None:
     search = method.search(task)
     if search is None:
         return None
@@ -66,31 +93,17 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
         record=record_moments,
         group=min(settings.studies, GROUP_OF_EPISODES if method.every_episode else GROUP),
     )
-    planned = Run(f"{task.name}--{name}", trials, task.env, policy, settings.studies, keep_moments)
-    if settings.fresh:
-        for kept in settings.store.glob(f"{planned.name}-{'?' * 12}"):
-            shutil.rmtree(kept)
-    if search.revalues:
-        return _revalued(planned, settings)
-    moments = execute([planned], settings.store, lambda *_: None)[planned.name]
-    if method.every_episode:
-        studies = Studies.of_episodes(moments["means"], settings.batch_size)
-    else:
-        counts = np.array([search.counts(number) for number in range(trials.iterations)])
-        studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size, counts)
-    return {budget: studies.at(budget) for budget in settings.budgets}
+    return Run(f"{task.name}--{name}", trials, task.env, policy, settings.studies, keep_moments)
 
 
 def _revalued(planned: Run, settings: Settings) -> dict[int, Outcome]:
     """The same for a search that values all episodes anew with every batch: outside of the compiled program."""
-    directory = settings.store / f"{planned.name}-{fingerprint(planned)}"
-    directory.mkdir(parents=True, exist_ok=True)
     kept: dict[int, list[tuple[float, float, float]]] = {budget: [] for budget in settings.budgets}
-    for study in range(settings.studies):
+    for study, paths in enumerate(_files(planned, settings)):
         batches: list[Trajectories] = []
-        for budget in settings.budgets:
-            path = directory / f"{study:05d}-{budget}.npz"
+        for budget, path in paths.items():
             if not path.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
                 batches = batches or collected(planned, study)
                 estimate, half_width, plain = _estimated(planned, batches[: budget // planned.trials.batch_size])
                 write_whole(path, estimate=estimate, half_width=half_width, plain=plain)
@@ -100,6 +113,15 @@ def _revalued(planned: Run, settings: Settings) -> dict[int, Outcome]:
         budget: Outcome(estimates, half_widths, plain=plain)
         for budget, (estimates, half_widths, plain) in ((budget, np.transpose(rows)) for budget, rows in kept.items())
     }
+
+
+def _files(planned: Run, settings: Settings) -> list[dict[int, Path]]:
+    """Where the results of each study are kept, by budget."""
+    directory = settings.store / f"{planned.name}-{fingerprint(planned)}"
+    return [
+        {budget: directory / f"{study:05d}-{budget}.npz" for budget in settings.budgets}
+        for study in range(settings.studies)
+    ]
 
 
 @in_64_bit

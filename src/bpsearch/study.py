@@ -346,10 +346,11 @@ class Study:
         progress = self._progress
         numbers = sorted(progress.batches)
         told = [progress.batches[number] for number in numbers]
-        counts = [self.search.counts(number) for number in numbers]
-        valued = Valued.of([batch.values for batch in told], self.search.explained(self.state), counts)
         if self.search.revalues:
             valued = self.search.revalue(self.state, [self.ledger.episodes(number) for number in numbers])
+        else:
+            counts = [self.search.counts(number) for number in numbers]
+            valued = Valued.of([batch.values for batch in told], self.search.explained(self.state), counts)
         episodes = Episodes(
             values=np.concatenate(valued.batches),
             log_weights=np.concatenate([batch.log_weights for batch in told]),

@@ -83,6 +83,14 @@ class Trajectories:
         """(N,), the number of steps of each episode."""
         return self.mask.sum(axis=1)
 
+    @property
+    def successors(self) -> Array:
+        """(N, T), the observation after each step of a tabular batch with final observations, which padding repeats."""
+        arrays = self.mask.__array_namespace__()  # NumPy's or JAX's
+        finals = arrays.asarray(self.final_observations)[:, None]
+        continues = arrays.concat([self.mask[:, 1:], arrays.zeros_like(self.mask[:, :1])], axis=1)
+        return arrays.where(continues, arrays.concat([self.observations[:, 1:], finals], axis=1), finals)
+
     def returns(self, discount: float = 1.0) -> Array:
         """(N,), g(H) = Σ_t γ^t R_t."""
         return self.rewards @ (discount ** np.arange(self.mask.shape[1], dtype=np.float64))

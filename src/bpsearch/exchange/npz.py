@@ -4,7 +4,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -26,6 +26,20 @@ class Delivery:
 
     trajectories: Trajectories
     request: str = ""
+
+
+def read_npz(file: BinaryIO) -> tuple[str, dict[str, Any]]:
+    """The format that an npz names, and its other arrays; whatever else it is, no code of it runs.
+
+    Raises:
+        ValueError: the file is damaged, or no file of NumPy.
+    """
+    try:
+        loaded = np.load(file, allow_pickle=False)
+        arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
+    except (EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise ValueError(str(error)) from error
+    return str(arrays.pop("format", "no format")), arrays
 
 
 def save_npz(path: str | Path, trajectories: Trajectories, *, request: str = "") -> Path:
@@ -57,11 +71,9 @@ def load_npz(path: str | Path) -> Delivery:
     """
     try:
         with Path(path).open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+            found, arrays = read_npz(file)
+    except (OSError, ValueError) as error:
         raise InvalidTrajectoriesError(f"cannot read episodes from {path}: {error}") from error
-    found = str(arrays.pop("format", "no format"))
     if found != FORMAT:
         raise InvalidTrajectoriesError(f"{path} does not hold episodes: expected the format {FORMAT!r}, got {found!r}")
     request = str(arrays.pop("request", ""))

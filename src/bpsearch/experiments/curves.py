@@ -1,12 +1,11 @@
 """From what the trials kept to what a curve shows."""
 
 import numpy as np
-from scipy.special import log_softmax
 
 from bpsearch import oracle
 from bpsearch.envs import TabularMDP
 from bpsearch.policies import SoftmaxTable
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.trajectories import Array
 
 
 def checkpoints(iterations: int, points: int = 30) -> Array:
@@ -33,10 +32,3 @@ def exact_variances(mdp: TabularMDP, policy: SoftmaxTable, thetas: Array) -> Arr
     """(N,), the exact variance of importance sampling with the behavior of each θ, (N, parameters)."""
     behaviors = np.array([policy.with_flat(theta).probabilities for theta in thetas])
     return oracle.variances(mdp, policy, behaviors)
-
-
-def weighted_returns(policy: SoftmaxTable, episodes: Trajectories, discount: float) -> Array:
-    """(N,), importance sampling's values, in NumPy: for a few batches a compiled estimator takes longer to compile."""
-    log_probs = log_softmax(policy.logits, axis=1)[episodes.observations, episodes.actions]
-    ratios = np.where(episodes.mask, log_probs - episodes.log_probs, 0.0)
-    return np.exp(ratios.sum(axis=1)) * episodes.returns(discount)

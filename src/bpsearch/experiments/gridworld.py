@@ -7,6 +7,7 @@ import numpy as np
 
 from bpsearch import oracle
 from bpsearch.envs import gridworld
+from bpsearch.estimators import importance_sampling, log_ratios
 from bpsearch.experiments.claims import (
     Claim,
     condition_claim,
@@ -16,13 +17,7 @@ from bpsearch.experiments.claims import (
     reduction_interval,
     significance_claim,
 )
-from bpsearch.experiments.curves import (
-    checkpoints,
-    exact_variances,
-    martingale_squared_errors,
-    running_squared_errors,
-    weighted_returns,
-)
+from bpsearch.experiments.curves import checkpoints, exact_variances, martingale_squared_errors, running_squared_errors
 from bpsearch.experiments.findings import Experiment, Findings, Results, Table, mse_table
 from bpsearch.experiments.runs import Arrays, Run, means_only, record_means_and_parameters
 from bpsearch.policies import SoftmaxTable, shipped_policy
@@ -171,7 +166,9 @@ class Gridworld(Experiment):
 
         def error(theta: Array, batch: int) -> float:
             episodes = sample(self.env, policy.with_flat(theta), FINAL_EPISODES, seed=seed, batch=batch)
-            return float(np.mean(weighted_returns(policy, episodes, self.env.discount)) - truth) ** 2
+            ratios = log_ratios(policy, episodes)
+            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
+            return float(np.mean(values) - truth) ** 2
 
         fresh = [error(theta, 2 * i) for i, theta in enumerate(final)]
         baseline = [error(policy.flat, 2 * i + 1) for i in range(len(final))]
@@ -182,7 +179,9 @@ class Gridworld(Experiment):
         estimates = []
         for batch in range(5):
             episodes = sample(self.env, behavior, 10_000, seed=2000 + self.seed, batch=batch)
-            estimates.append(np.var(weighted_returns(policy, episodes, self.env.discount)))
+            ratios = log_ratios(policy, episodes)
+            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
+            estimates.append(np.var(values))
         return float(np.mean(estimates)), float(np.std(estimates, ddof=1) / np.sqrt(5))
 
     def _comparisons(

@@ -79,6 +79,8 @@ def execute_each(
     """
     stores = [_store(directory, run) for directory, run in runs]
     known = {store: _finished(store) for store in stores}
+    for store in stores:
+        store.mkdir(parents=True, exist_ok=True)
     planned = {store: set(trials) for store, trials in known.items()}
     jobs = []
     for position, (store, (_, run)) in enumerate(zip(stores, runs, strict=True)):
@@ -111,8 +113,12 @@ def _store(directory: Path, run: Run) -> Path:
     return place / f"{run.name}-{fingerprint(run)}"
 
 
+def is_finished(directory: Path, run: Run) -> bool:
+    """Whether all trials of a run are kept below `directory`."""
+    return set(range(run.count)) <= set(_finished(_store(directory, run)))
+
+
 def _finished(store: Path) -> dict[int, Arrays]:
-    store.mkdir(parents=True, exist_ok=True)
     finished: dict[int, Arrays] = {}
     for path in sorted(store.glob("*.npz")):
         with np.load(path, allow_pickle=False) as arrays:

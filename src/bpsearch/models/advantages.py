@@ -39,11 +39,8 @@ class FoldedAdvantages:
         """Count what each fold has seen."""
         states, actions = policy.logits.shape
         mask, observations = episodes.mask, episodes.observations
-        finals = np.asarray(episodes.final_observations)[:, None]
-        continues = np.concatenate([mask[:, 1:], np.zeros_like(mask[:, :1])], axis=1)
-        successors = np.where(continues, np.concatenate([observations[:, 1:], finals], axis=1), finals)
         size, pairs = int(folds.max()) + 1, (folds[:, None] * states + observations) * actions + episodes.actions
-        counts = np.bincount((pairs * states + successors)[mask], minlength=size * states * actions * states)
+        counts = np.bincount((pairs * states + episodes.successors)[mask], minlength=size * states * actions * states)
         rewards = np.bincount(pairs[mask], episodes.rewards[mask], minlength=size * states * actions)
         return cls(
             policy,

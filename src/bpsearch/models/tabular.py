@@ -146,12 +146,9 @@ class TabularModel:
         """The model that has also seen `trajectories`; its value functions are as before until `fit`."""
         observations, actions = jnp.asarray(trajectories.observations), jnp.asarray(trajectories.actions)
         mask = jnp.asarray(trajectories.mask)
-        finals = jnp.asarray(trajectories.final_observations)[:, None]
-        continues = jnp.concatenate([mask[:, 1:], jnp.zeros_like(mask[:, :1])], axis=1)
-        shifted = jnp.concatenate([observations[:, 1:], finals], axis=1)
-        successors = jnp.where(continues, shifted, finals)
         pairs = observations * self.actions + actions
-        counts = jnp.asarray(state.counts).ravel().at[pairs * self.states + successors].add(mask.astype(jnp.float64))
+        cells = pairs * self.states + trajectories.successors
+        counts = jnp.asarray(state.counts).ravel().at[cells].add(mask.astype(jnp.float64))
         reward_sums = jnp.asarray(state.reward_sums).ravel().at[pairs].add(trajectories.rewards)
         return replace(
             state,

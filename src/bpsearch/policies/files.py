@@ -1,7 +1,5 @@
 """Policies on disk: NumPy's npz, which holds arrays and strings and can run no code when it is read."""
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -10,6 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
+from bpsearch.exchange.npz import read_npz
 from bpsearch.policies.base import Policy
 from bpsearch.policies.mixture import Mixture
 from bpsearch.policies.mlp import MLP, CategoricalMLP, GaussianMLP
@@ -153,11 +152,9 @@ def _read(file: BinaryIO, name: str) -> Kept:
 
 def _arrays(file: BinaryIO, name: str) -> dict[str, Any]:
     try:
-        loaded = np.load(file, allow_pickle=False)
-        arrays = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {}
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        found, arrays = read_npz(file)
+    except ValueError as error:
         raise PolicyFileError(f"{name} is damaged or no npz file: {error}") from error
-    found = str(arrays.pop("format", "no format"))
     if found != FORMAT:
         raise PolicyFileError(f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {found!r}")
     return arrays

@@ -72,6 +72,12 @@ def digest(array: Array) -> str:
     return hashlib.blake2b(array.tobytes(), digest_size=16, key=text.encode()[:64]).hexdigest()
 
 
+def same_bits(one: Array, other: Array) -> bool:
+    """Whether two arrays have the same type, shape and content, to the last bit."""
+    one, other = np.asarray(one), np.asarray(other)
+    return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
+
+
 def _checksum(name: str, body: bytes | memoryview) -> bytes:
     return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES, key=hashlib.blake2b(name.encode()).digest()).digest()
 

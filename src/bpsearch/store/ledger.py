@@ -132,8 +132,7 @@ class Ledger:
         """Write a new study, with the search's first state."""
         facts = {"identity": secrets.token_hex(16), "created": now(), "versions": versions()}
         with self.store.writing():
-            for number, (name, value) in enumerate(settings.items()):
-                self.store.put("setting", number, Record({"name": name, "value": value}))
+            self._put_settings(settings, start=0)
             self.store.put("state", 0, state)
             self.store.put("study", 0, Record(facts, policy))
 
@@ -148,8 +147,7 @@ class Ledger:
         new = {name: value for name, value in settings.items() if name not in stored}
         if new:
             with self.store.writing():
-                for number, (name, value) in enumerate(new.items(), start=len(stored)):
-                    self.store.put("setting", number, Record({"name": name, "value": value}))
+                self._put_settings(new, start=len(stored))
 
     def entry(self, number: int, parameters: Array, version: int, study: str) -> Entry:
         """A new request, not yet written."""
@@ -235,6 +233,10 @@ class Ledger:
 
     def _entries(self) -> Iterator[Entry]:
         return (self.read_entry(number) for number in self.store.keys("request"))
+
+    def _put_settings(self, settings: dict[str, Any], start: int) -> None:
+        for number, (name, value) in enumerate(settings.items(), start):
+            self.store.put("setting", number, Record({"name": name, "value": value}))
 
     def _put_entry(self, entry: Entry) -> None:
         names = ("identity", "version", "asked", "status", "position", "settled", "reason")

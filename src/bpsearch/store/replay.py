@@ -7,9 +7,9 @@ import numpy as np
 
 from bpsearch.errors import StoreError
 from bpsearch.search.base import Search
+from bpsearch.store.codec import same_bits
 from bpsearch.store.ledger import Batch, Entry, Ledger, Status
 from bpsearch.store.snapshots import Snapshots
-from bpsearch.trajectories import Array
 
 
 def replay(ledger: Ledger, search: Search, first: Any, discount: float) -> list[str]:
@@ -24,7 +24,7 @@ def replay(ledger: Ledger, search: Search, first: Any, discount: float) -> list[
     for position, entry in enumerate(told):
         state = states[entry.version]
         parameters = np.asarray(search.behavior(state).flat)
-        if not _same(parameters, entry.parameters):
+        if not same_bits(parameters, entry.parameters):
             found.append(f"request {entry.number} has another behavior than its state of the search gives")
         trajectories = ledger.episodes(entry.number)
         learned, info = search.step(state, trajectories)
@@ -35,7 +35,7 @@ def replay(ledger: Ledger, search: Search, first: Any, discount: float) -> list[
         found += [
             f"batch {entry.number} has other {name} than its episodes give"
             for name in ("values", "log_weights", "returns")
-            if not _same(getattr(again, name), getattr(stored, name))
+            if not same_bits(getattr(again, name), getattr(stored, name))
         ]
         states[position + 1] = learned
         states = {version: states[version] for version in states if _needed(version, position + 1, last_use)}
@@ -56,10 +56,5 @@ def _needed(version: int, position: int, last_use: dict[int, int]) -> bool:
     return version == position or last_use.get(version, -1) >= position
 
 
-def _same(one: Array, other: Array) -> bool:
-    one, other = np.asarray(one), np.asarray(other)
-    return bool(one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes())
-
-
 def _same_state(one: Any, other: Any) -> bool:
-    return all(map(_same, jax.tree_util.tree_leaves(one), jax.tree_util.tree_leaves(other)))
+    return all(map(same_bits, jax.tree_util.tree_leaves(one), jax.tree_util.tree_leaves(other)))

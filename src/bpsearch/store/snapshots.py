@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bpsearch.errors import InvalidArgumentError, StoreError
-from bpsearch.store.codec import Record, digest
+from bpsearch.store.codec import Record, digest, same_bits
 from bpsearch.trajectories import Array
 
 
@@ -74,5 +74,4 @@ def _same(first: Any, leaf: Any) -> bool:
         leaf, np.ndarray | np.generic | jax.Array
     ):
         return False
-    one, other = np.asarray(first), np.asarray(leaf)
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return same_bits(first, leaf)
