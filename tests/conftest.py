@@ -3,11 +3,23 @@
 import atexit
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-# Most of the suite's time is compilation, and a little less optimization takes a fifth less of it.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_parallel_codegen_split_count=1")
+import pytest
+
+# Most of the suite's time is compilation: programs as small as these need no optimization that takes long.
+FLAGS = (
+    "backend_optimization_level=1",
+    "cpu_parallel_codegen_split_count=1",
+    "cpu_use_fusion_emitters=false",
+    "backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000",
+)
+os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in FLAGS))
+# Small networks are slower on several threads, the more so where each core has a worker of its own.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # What one process has compiled the next one need not: tests and the commands that they run share a cache, which starts
 # empty and goes with them. Each worker has its own, because entries are not written in one piece.
@@ -28,3 +40,22 @@ LONGEST = ("reproduce", "readme", "evaluators", "store", "reproduce_continuous",
 def pytest_collection_modifyitems(items):
     order = {f"test_{name}.py": rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(LONGEST)))
+
+
+@pytest.fixture
+def in_process(monkeypatch, capsys):
+    """The command run in this process, where to start one takes seconds: its exit code and what it printed."""
+    from bpsearch.cli import main
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("bpsearch.cli") and hasattr(module, "prepare_jax"):
+            monkeypatch.setattr(module, "prepare_jax", lambda **_: None)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["bpsearch", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, stopped.value.code, printed.out, printed.err)
+
+    return run

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,20 +72,14 @@ def test_a_study_told_out_of_order_is_unbiased_even_if_the_order_depends_on_the_
 
 
 @pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """`bpsearch study` in this process: starting it anew takes seconds."""
-    from bpsearch.cli import main
-
+def command(in_process, monkeypatch, tmp_path):
+    """`bpsearch study`, which gives what it printed."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys.modules["bpsearch.cli.study"], "prepare_jax", lambda: None)
 
     def run(*arguments, code=0):
-        monkeypatch.setattr(sys, "argv", ["bpsearch", "study", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        said = capsys.readouterr()
-        assert stopped.value.code == code, said
-        return said.out if code != 2 else said.err
+        done = in_process("study", *arguments)
+        assert done.returncode == code, done
+        return done.stdout if code != 2 else done.stderr
 
     return run
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bpsearch.errors import InvalidArgumentError
+
 PROGRAM = Path(sys.executable).parent / "bpsearch"
 
 
@@ -46,16 +48,17 @@ def test_evaluate_prints_json_for_the_packages_own_environments(tmp_path):
     arguments = ("--env", "bpsearch/Gridworld-v0", "--policy", "gridworld-early", "--episodes", "200", "--json")
     done = bpsearch("evaluate", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     assert json.loads(done.stdout)["settings"]["env"] == "bpsearch/Gridworld-v0"
 
 
-def test_plan_answers_people_and_machines(tmp_path):
+def test_plan_answers_people_and_machines(in_process, tmp_path):
     arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--pilot", "60", "--horizon", "50", "--halfwidth", "1")
     done = bpsearch("plan", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     for expected in ("A pilot of 60 episodes", "from the policy's actions", "for a 95% interval of ± 1"):
         assert expected in done.stdout.replace("For a", "for a")
-    found = json.loads(bpsearch("plan", *arguments, "--json", cwd=tmp_path).stdout)
+    found = json.loads(in_process("plan", *arguments, "--json").stdout)
     assert found["settings"]["horizon"] == 50
     assert 0.0 <= found["action_share"]["low"] <= found["action_share"]["estimate"] <= 1.0
     assert found["monte_carlo_episodes"]["estimate"] >= 2
@@ -81,24 +84,17 @@ def test_plan_answers_people_and_machines(tmp_path):
         ("plan", {"--env-kwargs": "[1]"}, "must be a JSON object"),
     ],
 )
-def test_a_command_names_a_mistake_in_one_line(command, changed, message, monkeypatch, capsys):
-    """Through `main` in this process: starting one each would take seconds."""
-    from bpsearch.cli import main
-
-    options = {"--env": "CartPole-v1", "--policy": str(AGENT)} | changed
-    monkeypatch.setattr(sys, "argv", ["bpsearch", command, *(part for pair in options.items() for part in pair)])
-    monkeypatch.setattr(sys.modules[f"bpsearch.cli.{command}"], "prepare_jax", lambda: None)
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    error = capsys.readouterr().err
-    assert stopped.value.code == 2
-    assert message in error
-    assert error.count("\n") == 1
+def test_a_command_names_a_mistake_in_one_line(command, changed, message, in_process):
+    options = {"--env": "CartPole-v1", "--policy": AGENT} | changed
+    done = in_process(command, *(part for pair in options.items() for part in pair))
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["demo", "evaluate", "plan", "reproduce", "study", "train"])
-def test_help_has_an_example(command, tmp_path):
-    assert "Example: bpsearch" in bpsearch(command, "--help", cwd=tmp_path).stdout
+def test_help_has_an_example(command, in_process):
+    assert "Example: bpsearch" in in_process(command, "--help").stdout
 
 
 def test_every_command_of_a_study_has_an_example():
@@ -110,9 +106,10 @@ def test_every_command_of_a_study_has_an_example():
         assert command.epilog.startswith(f"Example: bpsearch study {name} ")
 
 
-def test_a_mistake_gives_one_line_and_a_non_zero_exit(tmp_path):
-    done = bpsearch("train", "nobody", cwd=tmp_path)
+def test_a_mistake_gives_one_line_and_a_non_zero_exit(in_process):
+    done = in_process("train", "nobody")
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "policy must be one of" in done.stderr
-    assert "Traceback" in bpsearch("--debug", "train", "nobody", cwd=tmp_path).stderr
+    with pytest.raises(InvalidArgumentError, match="policy must be one of"):
+        in_process("--debug", "train", "nobody")

@@ -17,7 +17,7 @@ from benchmarks.evaluators.agents import network_of
 from benchmarks.evaluators.measure import Outcome, Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
-from benchmarks.evaluators.run import Settings, collected, run
+from benchmarks.evaluators.run import Settings, collected, is_kept, run
 from benchmarks.evaluators.table import read_csv, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.experiments.runs import Run, means_only
@@ -138,6 +138,8 @@ def test_studies_are_kept_and_begun_alike(tmp_path):
     np.testing.assert_allclose(bpg[10].estimates, two[10].estimates, rtol=1e-12)
     for name in ("mc", "auto"):
         first = run(task, name, METHODS[name], few)
+        assert is_kept(task, name, METHODS[name], few)
+        assert not is_kept(task, name, METHODS[name], replace(few, studies=4))
         (kept,) = tmp_path.glob(f"random-0--{name}-*")
         (kept / "stale").touch()
         again = run(task, name, METHODS[name], replace(few, fresh=True))

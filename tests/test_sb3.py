@@ -33,14 +33,6 @@ CARTPOLE = AGENTS / "ppo-cartpole-v1.zip"
 SMALL: dict[str, Any] = {"device": "cpu", "seed": 0}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class BinaryToy(Toy):
     action_space = gymnasium.spaces.MultiBinary(3)
 

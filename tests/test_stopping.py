@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sys
 import time
 
 import numpy as np
@@ -80,9 +79,7 @@ def test_an_interrupt_before_the_first_batch_is_an_interrupt(monkeypatch):
         bps.Study(POLICY, bps.OnPolicy()).run(MDP, episodes=100)
 
 
-def test_the_command_prints_and_writes_what_it_has_when_interrupted(tmp_path, monkeypatch, capsys):
-    from bpsearch.cli import main
-
+def test_the_command_prints_and_writes_what_it_has_when_interrupted(tmp_path, monkeypatch, in_process):
     def sampled(*arguments, batch, **options):
         if batch == 2:
             raise KeyboardInterrupt
@@ -90,15 +87,11 @@ def test_the_command_prints_and_writes_what_it_has_when_interrupted(tmp_path, mo
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("bpsearch.study.sample", sampled)
-    monkeypatch.setattr(sys.modules["bpsearch.cli.evaluate"], "prepare_jax", lambda: None)
     arguments = "--env bpsearch/Gridworld-v0 --policy gridworld-early --method mc --out found --failure"
-    monkeypatch.setattr(sys, "argv", ["bpsearch", "evaluate", *arguments.split(), "return < -80"])
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    assert stopped.value.code == 130
-    printed = capsys.readouterr().out
-    assert "Interrupted after 200 episodes." in printed
-    assert "probability of return < -80" in printed
+    done = in_process("evaluate", *arguments.split(), "return < -80")
+    assert done.returncode == 130
+    assert "Interrupted after 200 episodes." in done.stdout
+    assert "probability of return < -80" in done.stdout
     result = json.loads((tmp_path / "found" / "result.json").read_text())
     assert (result["ended"], result["episodes"]) == ("interrupted", 200)
     assert 0.0 <= result["interval"][0] < result["interval"][1] <= 1.0

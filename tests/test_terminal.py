@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bpsearch.cli import main
 from test_cli import AGENT, PROGRAM, bpsearch
 
 # Runs a command in a pseudo-terminal of its own; what it is sent is typed there, Ctrl-C included.
@@ -52,12 +51,12 @@ def shown(process, until=None):
 
 @pytest.mark.parametrize("method", ["auto", "bpg"])
 def test_progress_is_live_in_a_terminal(method, tmp_path):
-    arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--horizon", "150", "--method", method)
-    with terminal("evaluate", *arguments, "--episodes", "600", cwd=tmp_path) as process:
+    arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--horizon", "50", "--method", method)
+    with terminal("evaluate", *arguments, "--episodes", "400", cwd=tmp_path) as process:
         text = shown(process)
         assert process.wait() == 0
-    assert re.search(LIVE.format("[1-5]00", "600"), text), text
-    assert "from 600 episodes" in text[text.rindex("600/600") :], "the answer follows the display"
+    assert re.search(LIVE.format("[1-3]00", "400"), text), text
+    assert "from 400 episodes" in text[text.rindex("400/400") :], "the answer follows the display"
 
 
 def test_ctrl_c_in_a_terminal_leaves_an_estimate(tmp_path):
@@ -71,18 +70,21 @@ def test_ctrl_c_in_a_terminal_leaves_an_estimate(tmp_path):
     assert "Traceback" not in text
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
-def test_quiet_where_there_is_no_terminal(options, tmp_path):
-    done = bpsearch(*GRIDWORLD, "--episodes", "200", *options, cwd=tmp_path)
+def test_quiet_where_there_is_no_terminal(tmp_path):
+    done = bpsearch(*GRIDWORLD, "--episodes", "200", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert "/200" not in done.stdout
 
 
+COMPLETIONS = {
+    "bpsearch eval": "evaluate",
+    "bpsearch study ab": "abandon",
+    "bpsearch evaluate --target": "--target-halfwidth",
+    "bpsearch evaluate --method pd": "pdis-bpg",
+}
 COMPLETE = """
-eval "$({program} --show-completion)"
-complete -p bpsearch
 COMP_WORDS=({words}); COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
 _bpsearch_completion bpsearch
 printf 'reply %s\\n' "${{COMPREPLY[@]}}"
@@ -90,24 +92,16 @@ printf 'reply %s\\n' "${{COMPREPLY[@]}}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash is installed")
-@pytest.mark.parametrize(
-    ("words", "replies"),
-    [
-        ("bpsearch eval", ["evaluate"]),
-        ("bpsearch study ab", ["abandon"]),
-        ("bpsearch evaluate --target", ["--target-halfwidth"]),
-        ("bpsearch evaluate --method pd", ["pdis-bpg"]),
-    ],
-)
-def test_bash_completes(words, replies, tmp_path):
+def test_bash_completes(tmp_path):
     """With the script that the command prints, in bash itself."""
-    script = COMPLETE.format(program=PROGRAM, words=words)
+    script = f'eval "$({PROGRAM} --show-completion)"\ncomplete -p bpsearch\n'
+    script += "".join(COMPLETE.format(words=words) for words in COMPLETIONS)
     environment = os.environ | {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "--norc", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert "-F _bpsearch_completion bpsearch" in done.stdout, done.stderr
-    assert re.findall("^reply (.*)$", done.stdout, flags=re.M) == replies
+    assert re.findall("^reply (.*)$", done.stdout, flags=re.M) == list(COMPLETIONS.values())
 
 
 def test_completion_can_be_installed(tmp_path):
@@ -120,28 +114,19 @@ def test_completion_can_be_installed(tmp_path):
     assert "_bpsearch_completion" in Path(line.split()[-1].strip("'")).read_text()
 
 
-def run_main(monkeypatch, *arguments):
-    """Run the command in this process; return its exit code."""
-    monkeypatch.setattr(sys, "argv", ["bpsearch", *arguments])
-    monkeypatch.setattr(sys.modules["bpsearch.cli.evaluate"], "prepare_jax", lambda: None)
-    with pytest.raises(SystemExit) as stopped:
-        main()
-    return stopped.value.code
-
-
-def test_exit_codes(monkeypatch, capsys, tmp_path):
-    assert run_main(monkeypatch, *GRIDWORLD, "--episodes", "20", "--out", str(tmp_path / "out")) == 0
-    assert capsys.readouterr().err == ""
+def test_exit_codes(in_process, tmp_path):
+    done = in_process(*GRIDWORLD, "--episodes", "20", "--out", tmp_path / "out")
+    assert (done.returncode, done.stderr) == (0, "")
     for mistake in (["--episodes", "0"], ["--episodes", "many"], ["--no-such-option"], ["--store", str(tmp_path)]):
-        assert run_main(monkeypatch, *GRIDWORLD, *mistake) == 2
-        assert "Traceback" not in capsys.readouterr().err
+        done = in_process(*GRIDWORLD, *mistake)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
 
 
-def test_a_directory_that_cannot_be_made_is_noticed_before_the_first_episode(monkeypatch, capsys, tmp_path):
+def test_a_directory_that_cannot_be_made_is_noticed_before_the_first_episode(in_process, tmp_path):
     (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "report"
-    assert run_main(monkeypatch, *GRIDWORLD, "--episodes", "1000000000", "--out", str(out)) == 2
-    assert capsys.readouterr().err.count("\n") == 1
+    done = in_process(*GRIDWORLD, "--episodes", "1000000000", "--out", tmp_path / "file" / "report")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
 
 
 BROKEN = """

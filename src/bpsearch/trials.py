@@ -2,9 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -172,40 +171,21 @@ class Job:
         return self.trials.program, self.trials.group, structure, tuple(np.shape(leaf) for leaf in leaves)
 
 
-class Cores:
-    """Cores that something else than trials needs for a while: trials leave them, but for one."""
-
-    def __init__(self) -> None:
-        self.claimed = 0
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def claim(self) -> Iterator[None]:
-        """One more core, as long as the context lasts."""
-        with self._lock:
-            self.claimed += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.claimed -= 1
-
-
-def run_jobs(jobs: Sequence[Job], cores: Cores | None = None) -> Generator[tuple[int, list[int], tuple[Any, Any]]]:
+def run_jobs(jobs: Sequence[Job]) -> Generator[tuple[int, list[int], tuple[Any, Any]]]:
     """Run all jobs on all devices; yield the job's position, a finished group, and its states and records.
 
     CPU devices are cores of one machine: a program compiled for the first of them runs there in as many threads as
-    there are devices, where each device would want it compiled anew. No group begins on a core that is claimed.
+    there are devices, where each device would want it compiled anew.
     """
     for job in jobs:
         check_spaces(job.env, job.policy)
-    work = _Work(jobs, cores or Cores())
+    work = _Work(jobs)
     devices = jax.devices()
     if devices[0].platform == "cpu":
         devices = devices[:1] * len(devices)
     with ThreadPoolExecutor(len(devices)) as threads:
-        for rank, device in enumerate(devices):
-            threads.submit(work.serve, device, rank)
+        for device in devices:
+            threads.submit(work.serve, device)
         try:
             for _ in range(sum(len(job.groups) for job in jobs)):
                 outcome = work.done.get()
@@ -219,17 +199,15 @@ def run_jobs(jobs: Sequence[Job], cores: Cores | None = None) -> Generator[tuple
 class _Work:
     """The groups that wait, and how the threads that serve devices choose among them.
 
-    A program is compiled with its first group on a device, which takes seconds. Programs that no device has begun come
-    first: as long as some are being compiled, groups of the others keep the remaining threads busy. What another device
-    has begun is compiled again only if enough of it is left.
+    They are taken in the order of the jobs, so that what comes of the first jobs can be looked at while the others run.
+    A program is compiled with its first group on a device, which takes seconds: meanwhile the other threads pass over
+    what needs it. What another device has begun is compiled again only if enough of it is left.
     """
 
     WORTH_COMPILING = 3  # groups
-    PATIENCE = 0.05  # seconds between two looks at claimed cores
 
-    def __init__(self, jobs: Sequence[Job], cores: Cores) -> None:
+    def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
-        self.cores = cores
         self.done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._waiting = [job.groups for job in jobs]
         self._programs = [job.compiled for job in jobs]
@@ -238,10 +216,10 @@ class _Work:
         self._compiled: set[Any] = set()
         self._changed = threading.Condition()
 
-    def serve(self, device: Any, rank: int) -> None:
-        """Run groups on `device` until none is left for it; wait while cores are claimed, unless its rank is 0."""
+    def serve(self, device: Any) -> None:
+        """Run groups on `device` until none is left for it."""
         try:
-            while (taken := self._take(device, rank)) is not None:
+            while (taken := self._take(device)) is not None:
                 position, group = taken
                 job = self.jobs[position]
                 outcome = job.trials.run_group(device, job.env, job.policy, group)
@@ -263,17 +241,14 @@ class _Work:
             self._compiling.discard((program, device))
             self._changed.notify_all()
 
-    def _take(self, device: Any, rank: int) -> tuple[int, list[int]] | None:
+    def _take(self, device: Any) -> tuple[int, list[int]] | None:
         """The next group for `device`; waits while those that are left need a program that is being compiled for it."""
         with self._changed:
             while True:
                 left = [position for position, groups in enumerate(self._waiting) if groups]
-                if left and 0 < rank <= self.cores.claimed:
-                    self._changed.wait(self.PATIENCE)
-                    continue
                 possible = [position for position in left if self._may_begin(position, device)]
                 if possible:
-                    chosen = min(possible, key=lambda position: (self._programs[position] in self._begun, position))
+                    chosen = possible[0]
                     program = self._programs[chosen]
                     self._begun.add(program)
                     if (program, device) not in self._compiled:

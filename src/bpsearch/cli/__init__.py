@@ -51,7 +51,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one policy with Monte Carlo and with behavior policy search, from the same number of episodes."""
-    prepare_jax()
+    prepare_jax(tables=True)
     from bpsearch.experiments.demo import draw_demo, run_demo
 
     result = run_demo(episodes=episodes, seed=seed)
@@ -112,11 +112,11 @@ def reproduce(
 
     Finished trials are kept in the directory: after Ctrl-C the same command goes on from there.
     """
-    prepare_jax()
-    from bpsearch.experiments.reproduce import EXPERIMENTS, names_of, progress_display
+    from bpsearch.experiments.reproduce import EXPERIMENTS, GROUPS, names_of, progress_display
     from bpsearch.experiments.reproduce import reproduce as run
 
     names = names_of(experiment)
+    prepare_jax(tables=set(names) <= set(GROUPS["tabular"]))
     try:
         with progress_display(quiet=as_json or not sys.stderr.isatty()) as progress:
             claims = run(names, trials=trials, seed=seed, out=out, progress=progress)

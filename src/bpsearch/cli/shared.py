@@ -29,10 +29,11 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.",
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
-def prepare_jax() -> None:
+def prepare_jax(*, tables: bool = False) -> None:
     """Let JAX use all cores and remember what it compiled. Before anything touches its devices.
 
-    XLA by itself runs such programs on a single core: one device per core lets trials run side by side.
+    XLA by itself runs such programs on a single core: one device per core lets trials run side by side. `tables` says
+    that all programs will be of tables, which are compiled in half the time.
     """
     import os
 
@@ -41,7 +42,13 @@ def prepare_jax() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bpsearch" / "compiled"
     # The last level of optimization takes a third of the time to compile and makes these programs no faster. Programs
     # are compiled side by side; to split each of them into parts for several threads as well takes a fifth more.
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=2 --xla_cpu_parallel_codegen_split_count=1")
+    flags = ["--xla_backend_optimization_level=2", "--xla_cpu_parallel_codegen_split_count=1"]
+    if tables:
+        # The newer emitters of loops gain nothing where all is looked up or drawn, while networks and physics are twice
+        # as fast with them. The older ones must keep a loop whole: its parts would wait for each other's threads.
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+        flags.append("--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000")
+    os.environ.setdefault("XLA_FLAGS", " ".join(flags))
     settings = {
         "jax_num_cpu_devices": len(os.sched_getaffinity(0)),
         "jax_compilation_cache_dir": str(cache),

@@ -21,7 +21,6 @@ from bpsearch.experiments.findings import Experiment, Results, write_claims
 from bpsearch.experiments.gridworld import Gridworld
 from bpsearch.experiments.rare_event import RareEvent
 from bpsearch.experiments.runs import Advance, Run, execute_each
-from bpsearch.trials import Cores
 
 EXPERIMENTS: dict[str, Callable[[int, int], Experiment]] = {
     "gridworld": Gridworld,
@@ -56,10 +55,9 @@ def reproduce(names: Iterable[str], *, trials: int, seed: int, out: Path, progre
 def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Progress) -> dict[str, list[Claim]]:
     """Run these experiments, write their figures and tables into `out`, and return their claims.
 
-    All their trials wait in one line for a free core; an experiment is analysed as soon as its own are there, on a core
-    that the trials of the others leave to it.
+    All their trials wait in one line for a free core; an experiment is analysed as soon as its own are there,
+    beside the trials of the others.
     """
-    cores = Cores()
     task = progress.add_task("", total=sum(experiment.cost() for experiment in experiments))
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Results] = {experiment.name: {} for experiment in experiments}
@@ -68,23 +66,23 @@ def run_experiments(experiments: Sequence[Experiment], out: Path, progress: Prog
         stage = [(experiment, run) for experiment in experiments for run in experiment.runs()]
         for is_last in (False, True):
             following: list[tuple[Experiment, Run]] = []
-            for experiment in _finish(stage, results, out / "trials", partial(_advance, progress, task, stage), cores):
+            for experiment in _finish(stage, results, out / "trials", partial(_advance, progress, task, stage)):
                 runs = [] if is_last else experiment.next_runs(results[experiment.name])
                 following += [(experiment, run) for run in runs]
                 if not runs:
-                    found[experiment.name] = analyst.submit(_analyse, experiment, results[experiment.name], out, cores)
+                    found[experiment.name] = analyst.submit(_analyse, experiment, results[experiment.name], out)
             stage = following
         progress.update(task, description="variances and figures")
         return {experiment.name: found[experiment.name].result() for experiment in experiments}
 
 
 def _finish(
-    stage: Sequence[tuple[Experiment, Run]], results: dict[str, Results], trials: Path, advance: Advance, cores: Cores
+    stage: Sequence[tuple[Experiment, Run]], results: dict[str, Results], trials: Path, advance: Advance
 ) -> Iterator[Experiment]:
     """Run a stage of several experiments; yield each experiment when all its runs are in `results`."""
     left = Counter(experiment.name for experiment, _ in stage)
     places = [(trials / experiment.name, run) for experiment, run in stage]
-    with closing(execute_each(places, advance, cores)) as finished:
+    with closing(execute_each(places, advance)) as finished:
         for position, arrays in finished:
             experiment, run = stage[position]
             results[experiment.name][run.name] = arrays
@@ -100,9 +98,8 @@ def _advance(
     progress.update(task, advance=steps, description=f"{experiment.name}: {run.name}")
 
 
-def _analyse(experiment: Experiment, results: Results, out: Path, cores: Cores) -> list[Claim]:
-    with cores.claim():
-        findings = experiment.analyse(results, out)
+def _analyse(experiment: Experiment, results: Results, out: Path) -> list[Claim]:
+    findings = experiment.analyse(results, out)
     for table in findings.tables:
         table.write(out, experiment.name)
     return findings.claims

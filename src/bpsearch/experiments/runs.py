@@ -16,7 +16,7 @@ from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
 from bpsearch.search import Info, Search
 from bpsearch.trajectories import Array, Trajectories
-from bpsearch.trials import Cores, Job, Trials, run_jobs
+from bpsearch.trials import Job, Trials, run_jobs
 
 Arrays = dict[str, Array]
 Keep = Callable[[Any, Any], Arrays]
@@ -70,9 +70,7 @@ def execute(runs: Sequence[Run], directory: Path, progress: Advance) -> dict[str
         return {runs[position].name: arrays for position, arrays in finished}
 
 
-def execute_each(
-    runs: Sequence[tuple[Path, Run]], progress: Advance, cores: Cores | None = None
-) -> Generator[tuple[int, Arrays]]:
+def execute_each(runs: Sequence[tuple[Path, Run]], progress: Advance) -> Generator[tuple[int, Arrays]]:
     """`execute` for runs with a directory each: yields a run's position and its arrays as soon as they are whole.
 
     Runs that keep the same trials in the same place run them once. `progress` is told the position and the steps.
@@ -98,7 +96,7 @@ def execute_each(
                 yield position, {key: np.stack([trials[i][key] for i in range(count)]) for key in trials[0]}
 
     yield from whole()
-    with closing(run_jobs(jobs, cores)) as groups:
+    with closing(run_jobs(jobs)) as groups:
         for position, indices, (states, records) in groups:
             run, store = runs[position][1], stores[position]
             kept = run.keep(states, records)

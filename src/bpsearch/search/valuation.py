@@ -126,47 +126,51 @@ class Valuation:
             return None
         model = self.model
 
-        def count_and_fit(before: TabularModelState) -> TabularModelState:
-            return model.fit(model.count(before, trajectories), state.evaluation, state.discount)  # type: ignore[arg-type]
-
         def count(before: TabularModelState) -> TabularModelState:
             return model.count(before, trajectories)
 
-        def keep(before: TabularModelState) -> TabularModelState:
-            return before
+        def fit(counted: TabularModelState) -> TabularModelState:
+            return model.fit(counted, state.evaluation, state.discount)  # type: ignore[arg-type]
+
+        def keep(model_state: TabularModelState) -> TabularModelState:
+            return model_state
 
         before = jax.tree_util.tree_map(jnp.asarray, state.model)
         phase = state.schedule.phase(state.batches + 1)
-        learned: TabularModelState = jax.lax.switch(phase, [count, count_and_fit, keep], before)
+        counted = jax.lax.cond(phase == Schedule.KEEP, keep, count, before)
+        learned: TabularModelState = jax.lax.cond(phase == Schedule.FIT, fit, keep, counted)
         return learned
 
     def _arguments(
         self, state: ValuationState, model_state: TabularModelState | None, trajectories: Trajectories
     ) -> tuple[Array, ...]:
-        data = (
-            trajectories.rewards,
-            log_ratios(state.evaluation, trajectories),
-            trajectories.mask,
-            state.discount,
-        )
+        data = self._data(state, trajectories)
         if self.model is None or model_state is None:
             return data
         return (*data, *self.model.on_trajectories(model_state, trajectories))
 
+    def _data(self, state: ValuationState, trajectories: Trajectories) -> tuple[Array, ...]:
+        """The arguments of every estimator."""
+        ratios = log_ratios(state.evaluation, trajectories)
+        return trajectories.rewards, ratios, trajectories.mask, state.discount
+
     def _add_to_totals(self, state: ValuationState, trajectories: Trajectories) -> AffineTotals | None:
         totals, model = state.totals, self.model
-        if totals is None or model is None or state.model is None:
+        if totals is None or model is None:
             return None
+        data = self._data(state, trajectories)
 
-        def total(tables: tuple[Array, Array]) -> Array:
-            with_tables = replace(state.model, q=tables[0], v=tables[1])
-            return self.estimator.function(*self._arguments(state, with_tables, trajectories)).sum()
+        def total(predictions: tuple[Array, Array]) -> Array:
+            return self.estimator.function(*data, *predictions).sum()
 
-        zero = (jnp.zeros_like(totals.by_q), jnp.zeros_like(totals.by_v))
+        episodes, steps = trajectories.mask.shape
+        zero = (jnp.zeros((episodes, steps)), jnp.zeros((episodes, steps + 1)))
         constant, (by_q, by_v) = jax.value_and_grad(total)(zero)
+        mask, times = jnp.asarray(trajectories.mask), jnp.arange(steps)
+        observations, actions = trajectories.observations, trajectories.actions
         return AffineTotals(
             totals.episodes + len(trajectories),
             totals.constant + constant,
-            totals.by_q + by_q,
-            totals.by_v + by_v,
+            jnp.asarray(totals.by_q).at[times, observations, actions].add(jnp.where(mask, by_q, 0.0)),
+            jnp.asarray(totals.by_v).at[times, observations].add(jnp.where(mask, by_v[:, :-1], 0.0)),
         )
