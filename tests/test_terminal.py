@@ -61,7 +61,7 @@ def test_progress_is_live_in_a_terminal(method, tmp_path):
 
 def test_ctrl_c_in_a_terminal_leaves_an_estimate(tmp_path):
     with terminal(*GRIDWORLD, "--episodes", "1000000", "--method", "mc", cwd=tmp_path) as process:
-        shown(process, until="[2-9]00/1000000")
+        shown(process, until=r" [1-9]\d*00/1000000 ")
         process.stdin.write(b"\x03")
         process.stdin.flush()
         text = shown(process)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bpsearch.cli.shared import (
     AsJson,
@@ -129,7 +129,9 @@ def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study
     if quiet:
         yield None
         return
-    columns = (BarColumn(10), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
+    # One column: where a terminal is narrow it loses its end, not the number of episodes.
+    text_column = TextColumn("{task.completed:.0f}/{task.total:.0f} {task.description}")
+    columns = (BarColumn(6), text_column, TimeRemainingColumn())
     # The time left follows from all batches so far: one may take longer than Rich looks back by itself.
     with Progress(*columns, console=Console(), transient=True, speed_estimate_period=math.inf) as progress:
         task = progress.add_task("first batch", total=episodes)
