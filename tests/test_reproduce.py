@@ -103,7 +103,7 @@ def test_curves():
 @pytest.fixture(scope="module")
 def reproduced(tmp_path_factory):
     out = tmp_path_factory.mktemp("paper")
-    done = bpsearch("reproduce", "tabular", "--trials", "2", "--out", str(out), cwd=out)
+    done = bpsearch("reproduce", "tabular", "--trials", "10", "--out", str(out), cwd=out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -114,7 +114,7 @@ def test_every_experiment_writes_figures_tables_and_claims(reproduced):
         for suffix in ("png", "svg"):
             assert (out / f"{name}.{suffix}").stat().st_size > 5_000
     claims = json.loads((out / "claims.json").read_text())
-    assert claims["settings"]["trials"] == 2
+    assert claims["settings"]["trials"] == 10
     for found in claims["experiments"].values():
         for claim in found:
             assert claim["verdict"] in list(Verdict)
@@ -137,7 +137,7 @@ def test_what_a_few_trials_can_show_is_reproduced(reproduced):
     assert by_name["pi_1-achieved"]["ours"] > 0.99
 
 
-def test_an_unknown_experiment_is_refused(tmp_path):
-    done = bpsearch("reproduce", "everything", cwd=tmp_path)
+def test_an_unknown_experiment_is_refused(in_process):
+    done = in_process("reproduce", "everything")
     assert done.returncode == 2
     assert "experiment must be one of gridworld" in done.stderr
