@@ -18,7 +18,9 @@ LOWEST, HIGHEST = 1e-3, 10.0  # what lies beyond is drawn at the edge
 def draw(cells: Sequence[Cell], tasks: Sequence[Task], references: dict[str, Reference], directory: Path) -> list[Path]:
     """Mean squared error relative to Monte Carlo's against episodes, with 95% intervals; dashed methods are biased."""
     methods = list(dict.fromkeys(cell.method for cell in cells))
-    colors = dict(zip(methods, [color for _ in methods for color in COLORS.values()], strict=False))
+    palette = list(COLORS.values())
+    # When the colors are used up they come again, with another line and marker.
+    looks = {m: (palette[i % len(palette)], ("-", "-.")[i // len(palette)]) for i, m in enumerate(methods)}
     columns = min(COLUMNS, len(tasks))
     rows = -(-len(tasks) // columns)
     with figure(rows, columns, width=2.9 * columns, height=2.3 * rows + 0.6) as (drawing, axes):
@@ -28,7 +30,7 @@ def draw(cells: Sequence[Cell], tasks: Sequence[Task], references: dict[str, Ref
             for method in methods:
                 found = [cell for cell in cells if (cell.task, cell.method) == (task.name, method)]
                 if found:
-                    _curve(panel, found, colors[method])
+                    _curve(panel, found, *looks[method])
             best = references[task.name].optimum
             if best is not None:
                 panel.axhline(best, color="black", linestyle=":", linewidth=1.0)
@@ -84,7 +86,7 @@ def draw_method(method: str, cells: Sequence[Cell], tasks: Sequence[Task], direc
         return save(drawing, directory, f"evaluators-{method}")
 
 
-def _curve(panel: Axes, found: Sequence[Cell], color: str) -> None:
+def _curve(panel: Axes, found: Sequence[Cell], color: str, line: str) -> None:
     method = METHODS[found[0].method]
     ratios, lows, highs = np.clip(np.transpose([cell.error for cell in found]), LOWEST, HIGHEST)
     panel.errorbar(
@@ -92,8 +94,8 @@ def _curve(panel: Axes, found: Sequence[Cell], color: str) -> None:
         ratios,
         yerr=(ratios - lows, highs - ratios),
         color=color,
-        linestyle="--" if method.biased else "-",
-        marker="o",
+        linestyle="--" if method.biased else line,
+        marker="o" if line == "-" else "s",
         markersize=3,
         linewidth=1.2,
         capsize=2,
