@@ -74,9 +74,11 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
 def is_kept(task: Task, name: str, method: Method, settings: Settings) -> bool:
     """Whether the store has all these studies, so that `run` only reads them."""
     planned = _planned(task, name, method, settings)
-    if planned is None or not planned.trials.search.revalues:
-        return planned is not None and is_finished(settings.store, planned)
-    return all(path.exists() for paths in _files(planned, settings) for path in paths.values())
+    if planned is None:
+        return False
+    if planned.trials.search.revalues:
+        return all(path.exists() for paths in _files(planned, settings) for path in paths.values())
+    return is_finished(settings.store, planned)
 
 
 def _planned(task: Task, name: str, method: Method, settings: Settings) -> Run | None:

@@ -246,9 +246,8 @@ class _Work:
         with self._changed:
             while True:
                 left = [position for position, groups in enumerate(self._waiting) if groups]
-                possible = [position for position in left if self._may_begin(position, device)]
-                if possible:
-                    chosen = possible[0]
+                chosen = next((position for position in left if self._may_begin(position, device)), None)
+                if chosen is not None:
                     program = self._programs[chosen]
                     self._begun.add(program)
                     if (program, device) not in self._compiled:

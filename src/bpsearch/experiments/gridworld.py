@@ -162,12 +162,9 @@ class Gridworld(Experiment):
     def _final_errors(self, name: str, final: Array) -> tuple[Array, Array]:
         """Squared errors with 100 fresh episodes per trial: of each trial's final behavior, and of Monte Carlo."""
         policy, truth = self.policies[name], oracle.value(self.env, self.policies[name])
-        seed = 1000 + self.seed
 
         def error(theta: Array, batch: int) -> float:
-            episodes = sample(self.env, policy.with_flat(theta), FINAL_EPISODES, seed=seed, batch=batch)
-            ratios = log_ratios(policy, episodes)
-            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
+            values = self._values(policy, policy.with_flat(theta), FINAL_EPISODES, 1000 + self.seed, batch)
             return float(np.mean(values) - truth) ** 2
 
         fresh = [error(theta, 2 * i) for i, theta in enumerate(final)]
@@ -176,13 +173,15 @@ class Gridworld(Experiment):
 
     def _variance_check(self, policy: SoftmaxTable, behavior: SoftmaxTable) -> tuple[float, float]:
         """The paper's estimate of the variance from 10,000 episodes, the mean of 5, and its standard error."""
-        estimates = []
-        for batch in range(5):
-            episodes = sample(self.env, behavior, 10_000, seed=2000 + self.seed, batch=batch)
-            ratios = log_ratios(policy, episodes)
-            values = importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
-            estimates.append(np.var(values))
+        seed = 2000 + self.seed
+        estimates = [np.var(self._values(policy, behavior, 10_000, seed, batch)) for batch in range(5)]
         return float(np.mean(estimates)), float(np.std(estimates, ddof=1) / np.sqrt(5))
+
+    def _values(self, policy: SoftmaxTable, behavior: SoftmaxTable, count: int, seed: int, batch: int) -> Array:
+        """(count,), importance sampling's values of new episodes of the behavior."""
+        episodes = sample(self.env, behavior, count, seed=seed, batch=batch)
+        ratios = log_ratios(policy, episodes)
+        return importance_sampling(episodes.rewards, ratios, episodes.mask, self.env.discount)
 
     def _comparisons(
         self, returns: Arrays, variances: Arrays, monte_carlo: dict[str, float], sweep: dict[float, Array]

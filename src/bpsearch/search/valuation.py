@@ -155,8 +155,8 @@ class Valuation:
         return trajectories.rewards, ratios, trajectories.mask, state.discount
 
     def _add_to_totals(self, state: ValuationState, trajectories: Trajectories) -> AffineTotals | None:
-        totals, model = state.totals, self.model
-        if totals is None or model is None:
+        totals = state.totals
+        if totals is None:
             return None
         data = self._data(state, trajectories)
 
