@@ -24,7 +24,7 @@ import bpsearch as bps
 from bpsearch.numerics import in_64_bit
 from bpsearch.sampling.compiled import rollout
 from bpsearch.search.step_size import normalized
-from continuous_numpy import NumPyBPG
+from continuous_numpy import NumPyBPG  # type: ignore[import-not-found]
 
 SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 EPISODES, ROUNDS, ITERATIONS = 500, 11, 10

@@ -54,7 +54,9 @@ class Tilted(bps.Search):
     def behavior(self, state: OnPolicyState) -> Policy:
         """The same for every batch."""
         evaluation = state.valuation.evaluation
-        tilted = evaluation.with_parameters(evaluation.parameters + self.tilt * np.eye(evaluation.action_space.n)[0])
+        tilted = evaluation.with_parameters(
+            evaluation.parameters + self.tilt * np.eye(evaluation.parameters.shape[-1])[0]
+        )
         return self.defended(evaluation, tilted)
 
     def update(self, state: OnPolicyState, trajectories: Trajectories) -> tuple[OnPolicyState, Info]:
@@ -159,7 +161,8 @@ def fixed_n(values: Array, log_weights: Array, returns: Array, case: Case) -> Bo
         return means - half, means + half
     moved = np.maximum.accumulate(np.abs(log_weights).max(axis=2), axis=1) > UNWEIGHTED
     counts = np.cumsum(returns.sum(axis=2), axis=1).astype(int)
-    exact = {(k, n): clopper_pearson(k, n, LEVEL) for row in counts for k, n in zip(row, LOOKS, strict=True)}
+    pairs = {(int(k), n) for row in counts for k, n in zip(row, LOOKS, strict=True)}
+    exact = {(k, n): clopper_pearson(k, n, LEVEL) for k, n in pairs}
     binomial = np.array([[exact[pair] for pair in zip(row, LOOKS, strict=True)] for row in counts])
     return (
         np.where(moved, np.clip(means - half, 0.0, 1.0), binomial[..., 0]),
@@ -179,7 +182,9 @@ def anytime(values: Array, log_weights: Array, returns: Array, case: Case) -> Bo
 
 
 def _range(case: Case) -> tuple[float, float]:
-    return (0.0, 1.0) if case.event else case.env.return_range
+    known = (0.0, 1.0) if case.event else case.env.return_range
+    assert known is not None
+    return known
 
 
 KINDS: dict[str, Callable[..., Bounds]] = {

@@ -33,6 +33,7 @@ def features(model: PPO, batch: Trajectories) -> dict[str, Array]:
     if isinstance(distribution, torch.distributions.Categorical):
         surprise = np.eye(distribution.probs.shape[1])[batch.actions[mask]] - distribution.probs.numpy()
     else:
+        assert isinstance(distribution, torch.distributions.Normal)
         surprise = (batch.actions[mask] - distribution.mean.numpy()) / distribution.stddev.numpy()
 
     def summed(latent: Array) -> Array:

@@ -95,6 +95,10 @@ def test_references_of_tables_are_exact(name):
     assert known.variance == pytest.approx(bps.oracle.variance(task.env, task.policy, None, "mc"), rel=1e-9)
     assert (known.std_error, known.episodes) == (0.0, 0)
     assert 0.0 <= known.optimum <= 1.0
+    truth = bps.oracle.q_function(task.env, task.policy)
+    best = bps.oracle.optimal_behavior(task.env, task.policy, "dr", truth)[1] / known.variance
+    assert known.best == pytest.approx(best, rel=1e-9, abs=1e-12)
+    assert known.best <= known.environment_share
 
 
 def test_every_task_has_its_reference():

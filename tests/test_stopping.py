@@ -144,3 +144,11 @@ def test_a_range_that_returns_leave_is_refused():
 def test_bad_settings_are_named(arguments, message):
     with pytest.raises(InvalidArgumentError, match=message):
         bps.evaluate(POLICY, MDP, 100, **arguments)
+
+
+def test_the_interval_speaks_of_weights_only_where_there_are_some():
+    own = bps.evaluate(POLICY, MDP, episodes=200, method="mc")
+    searched = bps.evaluate(POLICY, MDP, episodes=200, method="bpg")
+    assert "rare episodes" in own.interval_kind
+    assert "weights" not in own.interval_kind
+    assert "importance weights" in searched.interval_kind

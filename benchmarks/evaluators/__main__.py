@@ -11,6 +11,7 @@ use --fresh.
 import argparse
 import multiprocessing
 import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchmarks.evaluators.tasks import TASKS, references
 from benchmarks.evaluators.worker import measure, prepare_worker
 
 
-def names(allowed: dict[str, object]):
+def names(allowed: Mapping[str, object]) -> Callable[[str], list[str]]:
     """A parser of lists of names."""
 
     def parse(text: str) -> list[str]:

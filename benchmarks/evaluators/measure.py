@@ -176,21 +176,23 @@ def cell(
         refined = bootstrap_mean(own - slope * (plain - 1.0))
     wilson = stats.binomtest(covered, len(errors)).proportion_ci(LEVEL, method="wilson")
     return Cell(
-        task,
-        method,
-        biased,
-        episodes,
-        len(errors),
-        int(np.sum(~np.isfinite(errors))),
-        ratio,
-        low,
-        high,
-        *refined,
-        float(np.mean(errors) / np.sqrt(monte_carlo)),
-        covered / len(errors),
-        float(wilson.low),
-        float(wilson.high),
-        truth_error**2 / monte_carlo,
+        task=task,
+        method=method,
+        biased=biased,
+        episodes=episodes,
+        studies=len(errors),
+        diverged=int(np.sum(~np.isfinite(errors))),
+        ratio=ratio,
+        ratio_low=low,
+        ratio_high=high,
+        refined=refined[0],
+        refined_low=refined[1],
+        refined_high=refined[2],
+        bias=float(np.mean(errors) / np.sqrt(monte_carlo)),
+        coverage=covered / len(errors),
+        coverage_low=float(wilson.low),
+        coverage_high=float(wilson.high),
+        floor=truth_error**2 / monte_carlo,
     )
 
 

@@ -25,7 +25,8 @@ def exact(task: Task) -> Reference:
     assert isinstance(env, bps.TabularMDP)
     assert isinstance(policy, bps.SoftmaxTable)
     variance = bps.oracle.variance(env, policy, None, "mc")
-    perfect = bps.oracle.variance(env, policy, None, "as", model=bps.oracle.q_function(env, policy))
+    truth = bps.oracle.q_function(env, policy)
+    perfect = bps.oracle.variance(env, policy, None, "as", model=truth)
     return Reference(
         value=bps.oracle.value(env, policy),
         std_error=0.0,
@@ -34,6 +35,7 @@ def exact(task: Task) -> Reference:
         optimum=bps.oracle.optimum(env, policy)[1] / variance,
         # A deterministic environment leaves nothing; rounding can leave a little less.
         environment_share=max(perfect, 0.0) / variance,
+        best=max(bps.oracle.optimal_behavior(env, policy, "dr", truth)[1], 0.0) / variance,
         command=f"{COMMAND} {task.name}",
     )
 
@@ -51,6 +53,7 @@ def sampled(task: Task, episodes: int) -> Reference:
         episodes=means.size * batch_size,
         optimum=None,
         environment_share=None,
+        best=None,
         command=f"{COMMAND} --episodes {episodes} {task.name}",
     )
 

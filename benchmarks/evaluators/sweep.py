@@ -2,7 +2,7 @@
 
     python -m benchmarks.evaluators.sweep [TASK ...]
 
-Printed is the mean squared error after 3,000 episodes in batches of 100, relative to Monte Carlo's, over 10 studies,
+Printed is the mean squared error after 3,000 episodes in batches of 100, relative to Monte Carlo's, over 40 studies,
 from the errors of all batches. The random numbers are not those of the benchmark. The grid follows from the unit of the
 returns, E[g²].
 """
@@ -14,12 +14,13 @@ import numpy as np
 
 import bpsearch as bps
 from benchmarks.evaluators.measure import Studies, cell
+from benchmarks.evaluators.run import GROUP
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.cli.shared import prepare_jax
 from bpsearch.experiments.continuous import record_moments
 from bpsearch.trials import Trials
 
-STUDIES, EPISODES, BATCH, DECADES = 10, 3000, 100, 5
+STUDIES, EPISODES, BATCH, DECADES = 40, 3000, 100, 5
 SEED = 1_900_000_000
 
 
@@ -36,9 +37,9 @@ def main() -> None:
         found: dict[float, float] = {}
         for exponent in range(largest, largest - DECADES, -1):
             step = float(f"1e{exponent}")
-            trials = Trials(bps.BPG(step), EPISODES // BATCH, BATCH, SEED, record_moments, group=STUDIES // 2)
+            trials = Trials(bps.BPG(step), EPISODES // BATCH, BATCH, SEED, record_moments, group=GROUP)
             _, (means, variances) = trials.run(task.env, task.policy, STUDIES)
-            outcome = Studies(means, variances, BATCH).at(EPISODES)
+            outcome = Studies(means, variances, BATCH, np.ones(EPISODES // BATCH)).at(EPISODES)
             known_truth = {"truth": known.value, "truth_error": known.std_error, "variance": known.variance}
             found[step] = cell(name, "paper", outcome, EPISODES, biased=False, **known_truth).refined or np.inf
         ratios = ", ".join(f"{step:g}: {ratio:.3g}" for step, ratio in found.items())

@@ -32,7 +32,7 @@ def _parsed(text: str, kind: object) -> object:
     if kind is bool:
         return text == "True"
     if kind in (str, int):
-        return kind(text)  # type: ignore[operator]
+        return kind(text)
     return float(text) if text else None
 
 
@@ -57,9 +57,10 @@ def possible(tasks: Sequence[Task], references: dict[str, Reference]) -> str:
     for task in tasks:
         known = references[task.name]
         error = "exact" if known.episodes == 0 else f"± {known.std_error:.2g}"
-        limits = ["" if x is None else f"{x:.3g}" for x in (known.optimum, known.environment_share)]
+        limits = ["" if x is None else f"{x:.3g}" for x in (known.optimum, known.environment_share, known.best)]
         rows.append([task.title, f"{known.value:.4g} ({error})", f"{known.variance:.4g}", *limits])
-    heads = ["task", "value", "variance of a return", "best IS behavior", "perfect control variate"]
+    limits = ["best IS behavior", "perfect control variate", "best behavior with it"]
+    heads = ["task", "value", "variance of a return", *limits]
     return f"### The tasks\n\n{table(heads, rows)}"
 
 

@@ -86,7 +86,9 @@ class Estimate:
         """What the interval promises."""
         if not self._binomial and self.event and self.error is None:
             return self.anytime_kind
-        return promises.fixed_kind(self.ended, binomial=self._binomial) if self.unbiased else promises.BIASED
+        if not self.unbiased:
+            return promises.BIASED
+        return promises.fixed_kind(self.ended, binomial=self._binomial, weighted=self.data.weighted)
 
     def anytime_interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """The interval of this level that stays valid when one looks after every batch; see `anytime_kind`.

@@ -13,7 +13,7 @@ BIASED = "no guarantee: the values are biased by a model learned from the same e
 NO_RANGE = "unknown: it needs to know between which numbers every return lies (return_range)"
 
 
-def fixed_kind(ended: str, *, binomial: bool) -> str:
+def fixed_kind(ended: str, *, binomial: bool, weighted: bool) -> str:
     """Of the interval for a number of episodes fixed in advance: exact for a count, else by a central limit theorem."""
     name = "martingale central limit theorem, for a number of episodes fixed in advance"
     if binomial:
@@ -21,6 +21,8 @@ def fixed_kind(ended: str, *, binomial: bool) -> str:
     if ended == "budget":
         if binomial:
             return name
+        if not weighted:
+            return f"{name}; approximate, and too narrow if rare episodes that have not come yet make the variance"
         light, heavy = (MEASURED[f"fixed, {weights}"] for weights in ("light", "heavy"))
         return (
             f"{name}; approximate: 95% intervals were measured to hold in {_span(light)} of studies with light "
