@@ -153,13 +153,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--studies", type=int, default=9)
+    parser.add_argument("--problems", help="names, with commas; all by default")
     options = parser.parse_args()
     problems = {name: (task.env, task.policy) for name, task in ((name, make()) for name, make in TASKS.items())}
     problems = {name: pair for name, pair in problems.items() if isinstance(pair[0], bps.TabularMDP)}
     problems["failure of a courier"] = failures()
+    wanted = options.problems.split(",") if options.problems else list(problems)
     heads = ("task", "closed form, true model", "closed form", "cross-entropy", "convex", "AdaptiveBPG")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
-    for name, (mdp, policy) in problems.items():
+    for name, (mdp, policy) in ((name, problems[name]) for name in wanted):
         plain = bps.oracle.variance(mdp, policy, None, "mc")
         found = []
         for study in range(options.studies):
