@@ -6,7 +6,7 @@ Tabular ones are REINFORCE as for the shipped policies. Agents are PPO with the 
 "half" is the agent of the tests itself, "trained" has learned several times as long.
 """
 
-import sys
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,12 +47,15 @@ def train_agents(env_id: str) -> None:
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # networks this small are slower on several threads
-    DATA.mkdir(exist_ok=True)
     makers: dict[str, Callable[[str], None]] = dict.fromkeys(STAGES, train_tables) | dict.fromkeys(
         TIMESTEPS, train_agents
     )
-    for name in sys.argv[1:] or makers:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(makers), help=f"of {', '.join(makers)}; all by default")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # networks this small are slower on several threads
+    DATA.mkdir(exist_ok=True)
+    for name in options.names:
         makers[name](name)
 
 
