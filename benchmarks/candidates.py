@@ -29,7 +29,8 @@ from benchmarks.evaluators.tasks import TASKS
 from bpsearch.trajectories import Trajectories
 
 SHARE_OF_POLICY, PSEUDO_VISITS = 0.1, 10.0
-SHIFTS, PENALTIES, FOLDS = (-3.0, 0.0, 3.0), (0.1, 1.0, 10.0), 3
+SHIFTS = (-3.0, 0.0, 3.0)  # b − ḡ in standard deviations of the returns; 0 stands for b = 0
+PENALTIES, FOLDS = (0.1, 1.0, 10.0), 3
 
 
 def fitted(mdp: bps.TabularMDP, batch: Trajectories) -> bps.TabularMDP:
