@@ -17,17 +17,18 @@ Printed is the exact variance of the next batch's values relative to Monte Carlo
 """
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import logsumexp
+from scipy.special import log_softmax
 
 import bpsearch as bps
 from benchmarks.coverage import failures
 from benchmarks.evaluators.tasks import TASKS
 from bpsearch.trajectories import Trajectories
 
+COURIER = "failure of a courier"
 SHARE_OF_POLICY, PSEUDO_VISITS = 0.1, 10.0
 SHIFTS = (-3.0, 0.0, 3.0)  # b − ḡ in standard deviations of the returns; 0 stands for b = 0
 PENALTIES, FOLDS = (0.1, 1.0, 10.0), 3
@@ -85,49 +86,52 @@ class Program:
     def of(cls, policy: bps.SoftmaxTable, batch: Trajectories, discount: float) -> "Program":
         """Count what each episode did."""
         visits = np.zeros((len(batch), *policy.logits.shape))
-        episodes = np.broadcast_to(np.arange(len(batch))[:, None], batch.mask.shape)
-        np.add.at(visits, tuple(x[batch.mask] for x in (episodes, batch.observations, batch.actions)), 1.0)
+        episodes, _ = np.nonzero(batch.mask)
+        np.add.at(visits, (episodes, batch.observations[batch.mask], batch.actions[batch.mask]), 1.0)
         return cls(visits, batch.returns(discount), policy)
 
-    def log_weights(self, behavior: bps.SoftmaxTable) -> np.ndarray:
-        """(N,), log π(H) − log π_θ(H)."""
-        return np.einsum("nsa,sa->n", self.visits, log_probabilities(self.policy) - log_probabilities(behavior))
+    def only(self, kept: np.ndarray) -> "Program":
+        """The same with some of the episodes."""
+        return replace(self, visits=self.visits[kept], returns=self.returns[kept])
 
-    def solved(self, kept: np.ndarray, shift: float, penalty: float) -> bps.SoftmaxTable:
-        """The table of least penalized second moment of the kept episodes' shifted returns."""
-        visits, squares = self.visits[kept], (self.returns[kept] - shift) ** 2
-        squares = squares / squares.mean()
-        states = visits.sum(axis=2)
-        mine, logs = self.policy.probabilities, log_probabilities(self.policy)
+    def gaps(self, behavior: bps.SoftmaxTable) -> np.ndarray:
+        """(S, A), log π(a|s) − log π_θ(a|s)."""
+        return log_softmax(self.policy.logits, axis=1) - log_softmax(behavior.logits, axis=1)
+
+    def weights(self, behavior: bps.SoftmaxTable) -> np.ndarray:
+        """(N,), π(H) / π_θ(H)."""
+        return np.exp(np.einsum("nsa,sa->n", self.visits, self.gaps(behavior)))
+
+    def solved(self, shift: float, penalty: float) -> bps.SoftmaxTable:
+        """The table of least penalized second moment of the shifted returns."""
+        squares = (self.returns - shift) ** 2
+        shares = squares / squares.sum()
+        states = self.visits.sum(axis=2)
+        steps, mine = states.mean(axis=0)[:, None], self.policy.probabilities
 
         def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            table = bps.SoftmaxTable(flat.reshape(logs.shape))
-            gaps, theirs = logs - log_probabilities(table), table.probabilities
+            table = bps.SoftmaxTable(flat.reshape(mine.shape))
+            theirs = table.probabilities
             with np.errstate(over="ignore", invalid="ignore"):
-                terms = np.exp(np.einsum("nsa,sa->n", visits, gaps)) * squares / len(visits)
-                steps = states.mean(axis=0)[:, None]
-                total = terms.sum() + penalty * np.sum(steps * mine * gaps)
+                terms = self.weights(table) * shares
+                total = terms.sum() + penalty * np.sum(steps * mine * self.gaps(table))
                 if not np.isfinite(total):
                     return np.inf, np.zeros_like(flat)
-                moved = np.einsum("n,nsa->sa", terms, visits) - (terms @ states)[:, None] * theirs
+                moved = np.einsum("n,nsa->sa", terms, self.visits) - (terms @ states)[:, None] * theirs
             return float(total), -(moved + penalty * steps * (mine - theirs)).ravel()
 
-        found = minimize(objective, logs.ravel(), jac=True, method="L-BFGS-B", options={"maxiter": 500})
-        return bps.SoftmaxTable(found.x.reshape(logs.shape))
+        start = log_softmax(self.policy.logits, axis=1).ravel()
+        found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 500})
+        return bps.SoftmaxTable(found.x.reshape(mine.shape))
 
     def left_out(self, shift: float, penalty: float) -> float:
         """The variance of shifted importance sampling that left-out episodes let one expect."""
         folds, moment = np.arange(len(self.returns)) % FOLDS, 0.0
         for fold in range(FOLDS):
-            out = folds == fold
-            weights = np.exp(self.log_weights(self.solved(~out, shift, penalty))[out])
-            moment += np.sum(weights * (self.returns[out] - shift) ** 2)
+            out = self.only(folds == fold)
+            behavior = self.only(folds != fold).solved(shift, penalty)
+            moment += np.sum(out.weights(behavior) * (out.returns - shift) ** 2)
         return float(moment / len(self.returns) - (self.returns.mean() - shift) ** 2)
-
-
-def log_probabilities(table: bps.SoftmaxTable) -> np.ndarray:
-    """(S, A), log π(a|s)."""
-    return table.logits - logsumexp(table.logits, axis=1, keepdims=True)
 
 
 def convex(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batch: Trajectories) -> float:
@@ -139,8 +143,7 @@ def convex(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batch: Trajectories) -
     if not min(expected) < deviation**2:
         return bps.oracle.variance(mdp, policy, None, "mc")
     shift, penalty = tried[int(np.argmin(expected))]
-    behavior = program.solved(np.ones(len(batch), dtype=bool), shift, penalty)
-    return bps.oracle.variance(mdp, policy, behavior, "is", shift=float(shift))
+    return bps.oracle.variance(mdp, policy, program.solved(shift, penalty), "is", shift=float(shift))
 
 
 def search(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batch: Trajectories) -> float:
@@ -150,19 +153,26 @@ def search(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batch: Trajectories) -
     return bps.oracle.variance(mdp, policy, own.behavior(state), "is", shift=float(state.shift))
 
 
+def problems() -> dict[str, tuple[bps.TabularMDP, bps.SoftmaxTable]]:
+    """The tabular tasks of the suite, and a rare failure."""
+    tables = {}
+    for task in (make() for make in TASKS.values()):
+        if isinstance(task.env, bps.TabularMDP) and isinstance(task.policy, bps.SoftmaxTable):
+            tables[task.name] = (task.env, task.policy)
+    return {**tables, COURIER: failures()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--studies", type=int, default=9)
     parser.add_argument("--problems", help="names, with commas; all by default")
     options = parser.parse_args()
-    problems = {name: (task.env, task.policy) for name, task in ((name, make()) for name, make in TASKS.items())}
-    problems = {name: pair for name, pair in problems.items() if isinstance(pair[0], bps.TabularMDP)}
-    problems["failure of a courier"] = failures()
-    wanted = options.problems.split(",") if options.problems else list(problems)
+    known = problems()
+    wanted = options.problems.split(",") if options.problems else list(known)
     heads = ("task", "closed form, true model", "closed form", "cross-entropy", "convex", "AdaptiveBPG")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
-    for name, (mdp, policy) in ((name, problems[name]) for name in wanted):
+    for name, (mdp, policy) in ((name, known[name]) for name in wanted):
         plain = bps.oracle.variance(mdp, policy, None, "mc")
         found = []
         for study in range(options.studies):
@@ -174,8 +184,8 @@ def main() -> None:
                 search(mdp, policy, batch),
             )
             found.append(np.array(ways) / plain)
-        known = closed_form(mdp, policy, mdp) / plain
-        cells = [f"{x:.3g}" for x in (known, *np.median(found, axis=0))]
+        possible = closed_form(mdp, policy, mdp) / plain
+        cells = [f"{x:.3g}" for x in (possible, *np.median(found, axis=0))]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import bpsearch as bps
-from benchmarks.coverage import failures
-from benchmarks.evaluators.tasks import TASKS
+from benchmarks.candidates import COURIER, problems
 from bpsearch.numerics import in_64_bit, to_numpy
 from bpsearch.search.cross_fitting import FOLDS, cross_fit
 from bpsearch.trajectories import Trajectories
@@ -57,11 +56,11 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--batches", type=int, default=5)
     options = parser.parse_args()
-    problems = {name: (TASKS[name]().env, TASKS[name]().policy) for name in options.tasks.split(",")}
-    problems["failure of a courier"] = failures()
+    known = problems()
     print(f"| task | | {' | '.join(f'batch {number + 1}' for number in range(options.batches))} |")
     print(f"|---|---{'|---' * options.batches}|")
-    for name, (mdp, policy) in problems.items():
+    for name in (*options.tasks.split(","), COURIER):
+        mdp, policy = known[name]
         plain = bps.oracle.variance(mdp, policy, None, "mc") / SIZE
         errors = np.array([study(mdp, policy, options.batches, seed) for seed in range(options.studies)])
         squares = (errors - bps.oracle.value(mdp, policy)) ** 2 / plain

@@ -65,8 +65,7 @@ def realised_savings(task: Task, episodes: int, studies: int) -> tuple[float, fl
         means.append((values.mean(), batch.returns(task.env.discount).mean()))
     estimates, plain = np.transpose(means)
     outcome = Outcome(estimates, np.full(studies, np.nan), plain=plain)
-    truth = {"truth": known.value, "truth_error": known.std_error, "variance": known.variance}
-    ratio, low, high = cell(task.name, "auto", outcome, episodes, biased=False, **truth).error
+    ratio, low, high = cell(task.name, "auto", outcome, episodes, biased=False, **known.truth).error
     return 1.0 / ratio, 1.0 / high, 1.0 / max(low, 1e-300)
 
 

@@ -40,8 +40,7 @@ def main() -> None:
             trials = Trials(bps.BPG(step), EPISODES // BATCH, BATCH, SEED, record_moments, group=GROUP)
             _, (means, variances) = trials.run(task.env, task.policy, STUDIES)
             outcome = Studies(means, variances, BATCH, np.ones(EPISODES // BATCH)).at(EPISODES)
-            known_truth = {"truth": known.value, "truth_error": known.std_error, "variance": known.variance}
-            found[step] = cell(name, "paper", outcome, EPISODES, biased=False, **known_truth).refined or np.inf
+            found[step] = cell(name, "paper", outcome, EPISODES, biased=False, **known.truth).refined or np.inf
         ratios = ", ".join(f"{step:g}: {ratio:.3g}" for step, ratio in found.items())
         print(f"{name}: {ratios}; best {min(found, key=lambda step: found[step]):g}", flush=True)
 

@@ -62,6 +62,11 @@ class Reference:
     best: float | None
     command: str
 
+    @property
+    def truth(self) -> dict[str, float]:
+        """What `measure.cell` judges by."""
+        return {"truth": self.value, "truth_error": self.std_error, "variance": self.variance}
+
 
 def gridworld_stage(stage: str, title: str, paper_step: float) -> Task:
     shipped = {"early": "gridworld-early", "converged": "gridworld-converged"}

@@ -1,7 +1,6 @@
 """What the processes of the benchmark do: the cells of one method on one task after the other."""
 
 import time
-from typing import Any
 
 import jax
 
@@ -26,8 +25,7 @@ def measure(settings: Settings, pair: tuple[str, str]) -> list[Cell]:
     outcomes = run(task, name, method, settings)
     if outcomes is None:
         return []
-    truth: dict[str, Any] = {"truth": known.value, "truth_error": known.std_error, "variance": known.variance}
-    cells = [cell(*pair, outcome, budget, biased=method.biased, **truth) for budget, outcome in outcomes.items()]
+    cells = [cell(*pair, outcome, budget, biased=method.biased, **known.truth) for budget, outcome in outcomes.items()]
     seconds = time.perf_counter() - start
     print(f"{task.name:20} {name:14} {'  '.join(map(error_text, cells))}  [{seconds:.0f} s]", flush=True)
     return cells
