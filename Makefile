@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test format lint type check bench bench-evaluators clean
+.PHONY: help setup demo test format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ bench: setup  ## time per BPG iteration: this program, vectorised NumPy, a plain
 
 bench-evaluators: setup  ## errors and coverage of every method on every task; hours, and resumable
 	$(BIN)/python -m benchmarks.evaluators --jobs 2 --out docs/evaluators
+
+bench-adversary: setup  ## tasks that attack the default, and the worst of them; hours, and resumable
+	$(BIN)/python -m benchmarks.adversary --tasks 200 --studies 200 --jobs 2 --out docs/adversary
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -30,15 +30,15 @@ def main() -> None:
     parser.add_argument("--env", action="append", help="CartPole-v1, Acrobot-v1 and Pendulum-v1 by default")
     parser.add_argument("--episodes", type=int, default=300)
     parser.add_argument("--studies", type=int, default=20)
-    parser.add_argument("--method", action="append", help="the default method by default")
+    parser.add_argument("--method", action="append", help="auto by default")
     options = parser.parse_args()
     torch.set_num_threads(1)  # networks this small are slower on several threads
     for env_id in options.env or ("CartPole-v1", "Acrobot-v1", "Pendulum-v1"):
-        for method in options.method or (None,):
+        for method in options.method or ("auto",):
             print(row(env_id, method, options.episodes, options.studies), flush=True)
 
 
-def row(env_id: str, method: str | None, episodes: int, studies: int) -> str:
+def row(env_id: str, method: str, episodes: int, studies: int) -> str:
     """What many studies say of one method and agent."""
     path = AGENTS / f"ppo-{env_id.lower()}.zip"
     found = [bps.evaluate(path, env_id, episodes, method, seed=seed) for seed in range(studies)]

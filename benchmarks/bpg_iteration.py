@@ -97,7 +97,7 @@ def serve(devices):
 
     jax.config.update("jax_num_cpu_devices", devices)
     import bpsearch as bps
-    from bpsearch.trials import Trials
+    from bpsearch.paper.trials import Trials
 
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     trials = Trials(bps.BPG(STEP_SIZE), iterations=ITERATIONS, batch_size=EPISODES)

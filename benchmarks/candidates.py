@@ -26,7 +26,7 @@ from scipy.special import log_softmax
 import bpsearch as bps
 from benchmarks.coverage import failures
 from benchmarks.evaluators.tasks import TASKS
-from bpsearch.trajectories import Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 COURIER = "failure of a courier"
 SHARE_OF_POLICY, PSEUDO_VISITS = 0.1, 10.0
@@ -38,7 +38,7 @@ def fitted(mdp: bps.TabularMDP, batch: Trajectories) -> bps.TabularMDP:
     """The maximum-likelihood model; an action never seen ends the episode without a reward."""
     mask = batch.mask
     counts, rewards = np.zeros((2, mdp.states, mdp.actions, mdp.states))
-    cells = (batch.observations[mask], batch.actions[mask], batch.successors[mask])
+    cells = (np.asarray(batch.observations)[mask], batch.actions[mask], batch.successors[mask])
     np.add.at(counts, cells, 1.0)
     np.add.at(rewards, cells, batch.rewards[mask])
     unseen = counts.sum(axis=-1) == 0.0
@@ -63,7 +63,7 @@ def cross_entropy(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batch: Trajecto
     weights = weights / max(weights.mean(), 1e-300)
     visits = PSEUDO_VISITS * policy.probabilities
     each = np.broadcast_to(weights[:, None], batch.mask.shape)[batch.mask]
-    np.add.at(visits, (batch.observations[batch.mask], batch.actions[batch.mask]), each)
+    np.add.at(visits, (np.asarray(batch.observations)[batch.mask], batch.actions[batch.mask]), each)
     behavior = bps.SoftmaxTable(np.log(visits / visits.sum(axis=1, keepdims=True)))
     return bps.oracle.variance(mdp, policy, behavior, "is", shift=float(returns.mean()))
 
@@ -87,7 +87,7 @@ class Program:
         """Count what each episode did."""
         visits = np.zeros((len(batch), *policy.logits.shape))
         episodes, _ = np.nonzero(batch.mask)
-        np.add.at(visits, (episodes, batch.observations[batch.mask], batch.actions[batch.mask]), 1.0)
+        np.add.at(visits, (episodes, np.asarray(batch.observations)[batch.mask], batch.actions[batch.mask]), 1.0)
         return cls(visits, batch.returns(discount), policy)
 
     def only(self, kept: np.ndarray) -> "Program":

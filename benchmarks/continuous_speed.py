@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 import bpsearch as bps
-from bpsearch.numerics import in_64_bit
+from bpsearch._core.jaxtools import in_64_bit
 from bpsearch.sampling.compiled import rollout
 from bpsearch.search.step_size import normalized
 from continuous_numpy import NumPyBPG  # type: ignore[import-not-found]

@@ -15,6 +15,7 @@ standard error; "no control variate" is among the candidates as in `auto`.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,8 +24,10 @@ import torch
 from stable_baselines3 import PPO
 
 import bpsearch as bps
-from bpsearch.search.cross_fitting import FOLDS, cross_fit
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch._core.arrays import NumpyArray
+from bpsearch.control_variates import ControlVariate, Scores
+from bpsearch.inference.cross_fitting import cross_fit
+from bpsearch.sampling.trajectories import Trajectories
 
 AGENTS = Path(__file__).parents[1] / "tests" / "agents"
 RIDGE = 1e-3  # relative to each feature's own sum of squares
@@ -43,18 +46,18 @@ class Steps:
         times: (M, 1), from 0 to 1.
     """
 
-    owner: Array
-    actor: Array
-    value: Array
-    surprise: Array
-    ahead: Array
-    times: Array
+    owner: NumpyArray
+    actor: NumpyArray
+    value: NumpyArray
+    surprise: NumpyArray
+    ahead: NumpyArray
+    times: NumpyArray
 
     @classmethod
     def of(cls, model: PPO, batch: Trajectories) -> "Steps":
         """Through both networks."""
         mask = batch.mask
-        inputs = torch.as_tensor(batch.observations[mask], dtype=torch.float32)
+        inputs = torch.as_tensor(np.asarray(batch.observations)[mask], dtype=torch.float32)
         with torch.no_grad():
             latents = model.policy.mlp_extractor(model.policy.extract_features(inputs))
             distribution = model.policy.get_distribution(inputs).distribution
@@ -69,41 +72,80 @@ class Steps:
         owner, times = np.nonzero(mask)
         return cls(owner, actor, value, surprise, ahead, times[:, None] / mask.shape[1])
 
-    def surprising(self, features: Array) -> Array:
+    def surprising(self, features: NumpyArray) -> NumpyArray:
         """(M, A · F), U φᵀ of each step."""
         return (self.surprise[:, :, None] * features[:, None, :]).reshape(len(features), -1)
 
-    def summed(self, products: Array) -> Array:
+    def summed(self, products: NumpyArray) -> NumpyArray:
         """(N, P), over each episode."""
         totals = np.zeros((self.owner[-1] + 1, products.shape[1]))
         np.add.at(totals, self.owner, products)
         return totals
 
-    def critic(self, kept: Array) -> Array:
-        """(C, N), Σ_t (q̂ − v̂) of all episodes, for each of (C, K) bool with q̂ learned from the folds that are kept."""
-        plain = np.hstack([self.actor, self.actor * self.times, self.actor * self.times**2])
-        luck = self.surprising(np.hstack([self.actor, self.actor * self.times]))
-        inputs, totals = np.hstack([plain, luck]), self.summed(luck)
-        folds = self.owner % FOLDS
-        products = np.stack([inputs[folds == fold].T @ inputs[folds == fold] for fold in range(FOLDS)])
-        targets = np.stack([inputs[folds == fold].T @ self.ahead[folds == fold] for fold in range(FOLDS)])
-        sums = []
-        for system, target in zip(np.tensordot(kept, products, axes=1), kept @ targets, strict=True):
-            ridge = np.diag(RIDGE * np.diag(system) + 1e-9)
-            sums.append(totals @ np.linalg.solve(system + ridge, target)[plain.shape[1] :])
-        return np.stack(sums)
+    @property
+    def plain(self) -> NumpyArray:
+        """(M, P), what the value of a state is fitted on."""
+        return np.hstack([self.actor, self.actor * self.times, self.actor * self.times**2])
+
+    @property
+    def luck(self) -> NumpyArray:
+        """(M, P), what the advantage of an action is fitted on; its mean is 0 in every state."""
+        return self.surprising(np.hstack([self.actor, self.actor * self.times]))
 
 
-def left(returns: Array, steps: Steps) -> dict[str, float]:
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Over the steps of some episodes: Σ x xᵀ and Σ x g of what is fitted."""
+
+    products: NumpyArray
+    targets: NumpyArray
+
+    def __add__(self, other: "Sums") -> "Sums":
+        """Over both."""
+        return Sums(self.products + other.products, self.targets + other.targets)
+
+
+@dataclass(frozen=True)
+class Critic(ControlVariate[Steps, Sums, NumpyArray]):
+    """Σ_t (q̂ − v̂)(S_t, A_t), with q̂ fitted to the rewards that follow each step."""
+
+    model: PPO
+    doubt: float = 1.0
+
+    def summarize(self, batch: Trajectories) -> Steps:
+        """The steps, through both networks."""
+        return Steps.of(self.model, batch)
+
+    def evidence(self, summary: Steps, targets: NumpyArray, groups: NumpyArray, count: int) -> list[Sums]:
+        """Sums over the steps of each group's episodes."""
+        inputs, group = np.hstack([summary.plain, summary.luck]), groups[summary.owner]
+        rows = [group == number for number in range(count)]
+        return [Sums(inputs[own].T @ inputs[own], inputs[own].T @ summary.ahead[own]) for own in rows]
+
+    def fit(self, evidence: Sequence[Sums]) -> NumpyArray:
+        """(C, P), a ridge regression each."""
+        ridges = (np.diag(RIDGE * np.diag(sums.products) + 1e-9) for sums in evidence)
+        pairs = zip(evidence, ridges, strict=True)
+        return np.stack([np.linalg.solve(sums.products + ridge, sums.targets) for sums, ridge in pairs])
+
+    def predict(self, fit: NumpyArray, summary: Steps) -> NumpyArray:
+        """(C, 1, N), the sums of advantages."""
+        totals = summary.summed(summary.luck)
+        return (fit[:, -totals.shape[1] :] @ totals.T)[:, None]
+
+
+def left(returns: NumpyArray, model: PPO, batch: Trajectories) -> dict[str, float]:
     """What each way leaves of the variance of the returns."""
+    critic = Critic(model)
+    steps = critic.summarize(batch)
     actor, value = (steps.summed(steps.surprising(features)) for features in (steps.actor, steps.value))
     ways = {
-        "policy network's scores": cross_fit(returns, actor),
-        "value network's": cross_fit(returns, value),
-        "both": cross_fit(returns, np.hstack([actor, value])),
-        "scores or a critic": cross_fit(returns, actor, control=steps.critic),
+        "policy network's scores": [(Scores(), {"scores": actor})],
+        "value network's": [(Scores(), {"scores": value})],
+        "both": [(Scores(), {"scores": np.hstack([actor, value])})],
+        "scores or a critic": [(Scores(), {"scores": actor}), (critic, steps)],
     }
-    return {way: float(np.var(fit.values) / np.var(returns)) for way, fit in ways.items()}
+    return {way: float(np.var(cross_fit(used, returns).values) / np.var(returns)) for way, used in ways.items()}
 
 
 def main() -> None:
@@ -120,7 +162,7 @@ def main() -> None:
         with bps.GymnasiumSampler(env_id) as sampler:
             for study in range(options.studies):
                 batch = bps.sample(sampler, policy, options.episodes, seed=3, batch=study)
-                found.append(left(batch.returns(1.0), Steps.of(model, batch)))
+                found.append(left(batch.returns(1.0), model, batch))
         if number == 0:
             print(f"| agent | {' | '.join(found[0])} |\n{'|---' * (len(found[0]) + 1)}|")
         columns = np.array([list(row.values()) for row in found]).T

@@ -52,7 +52,11 @@ def evaluation(contestant: str, env_id: str, episodes: int, num_envs: int) -> Ca
         return run
     import bpsearch as bps
 
-    return lambda seed: bps.evaluate(path, env_id, episodes, contestant, seed=seed, num_envs=num_envs).value
+    def evaluate(seed: int) -> float:
+        with bps.GymnasiumSampler(env_id, num_envs=num_envs) as sampler:
+            return bps.evaluate(path, sampler, episodes, contestant, seed=seed).value
+
+    return evaluate
 
 
 def seconds_of(function: Callable[[], object]) -> float:

@@ -25,7 +25,7 @@ def found(seed: int) -> list[float]:
     for batch in range(BATCHES):
         episodes = bps.sample(mdp, search.behavior(state), BATCH_SIZE, seed=seed, batch=batch)
         state, _ = search.step(state, episodes)
-        exact = bps.oracle.variance(mdp, policy, search.behavior(state), "is", shift=float(state.shift))
+        exact = bps.oracle.variance(mdp, policy, search.behavior(state), "is", shift=search.shift(state))
         ratios.append(exact / plain)
     return ratios
 

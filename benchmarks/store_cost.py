@@ -1,6 +1,6 @@
 """What a store costs: the same study of CartPole-v1 with and without one, in turns, in one run.
 
-The policy is a small random network, and the search is Monte Carlo: nothing but sampling, beside which the store's
+The policy is a small random network, and the method is Monte Carlo: nothing but sampling, beside which the store's
 share is largest. Prints the ratio of the median times of a turn, which an interruption now and then does not disturb,
 the ratio of the processor's time, the size of the file, and how much memory grew after the first fifth.
 
@@ -19,7 +19,7 @@ import numpy as np
 
 import bpsearch as bps
 
-BATCH_SIZE = 100
+BATCH_SIZE = 100  # of the methods that are known by name
 
 
 def resident():
@@ -39,16 +39,16 @@ def main():
     with tempfile.TemporaryDirectory(dir=".") as folder, bps.GymnasiumSampler("CartPole-v1") as sampler:
         path = Path(folder) / "study.db"
         studies = {
-            "without": bps.Study(policy, bps.OnPolicy(), seed=0),
-            "with": bps.Study(policy, bps.OnPolicy(), seed=0, store=path),
+            "without": bps.Study(policy, "mc", seed=0),
+            "with": bps.Study(policy, "mc", seed=0, store=path),
         }
         for study in studies.values():
-            study.run(sampler, total=BATCH_SIZE, batch_size=BATCH_SIZE)  # compile
+            study.run(sampler, total=BATCH_SIZE)  # compile
         for turn in range(1, options.turns + 1):
             total = BATCH_SIZE + options.episodes * turn // options.turns
             for name, study in studies.items():
                 start, start_cpu = time.perf_counter(), time.process_time()
-                study.run(sampler, total=total, batch_size=BATCH_SIZE)
+                study.run(sampler, total=total)
                 seconds[name].append(time.perf_counter() - start)
                 cpu[name].append(time.process_time() - start_cpu)
             memory.append(resident())

@@ -1,8 +1,8 @@
 """How much of the return's variance under each shipped policy comes from the start state, how much from actions."""
 
 import bpsearch as bps
-from bpsearch.experiments.starts import returns_by_start
-from bpsearch.variance_split import split_variance
+from bpsearch.inference.variance_split import split_variance
+from bpsearch.paper.starts import returns_by_start
 
 STARTS, REPEATS = 4000, 50
 

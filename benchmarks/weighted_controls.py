@@ -10,43 +10,35 @@ relative to Monte Carlo's with as many episodes, over studies.
 
 import argparse
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 import bpsearch as bps
 from benchmarks.candidates import COURIER, problems
-from bpsearch.numerics import in_64_bit, to_numpy
-from bpsearch.search.cross_fitting import FOLDS, cross_fit
-from bpsearch.trajectories import Trajectories
+from bpsearch.inference.cross_fitting import cross_fit
+from bpsearch.sampling.trajectories import Trajectories
 
 SIZE = 100  # episodes of a batch
 
 
-@jax.jit
-def features(policy: bps.SoftmaxTable, batch: Trajectories, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """(N, P), the scores, and (K, P, P), what each fold's visited states say of the spread of the weighted ones."""
-    folds = jax.nn.one_hot(jnp.arange(len(batch.mask)) % FOLDS, FOLDS, axis=0)
-    spread = jax.vmap(lambda own: policy.score_covariance(batch.observations, batch.mask, own))(folds * weights**2)
-    return policy.episode_scores(batch.observations, batch.actions, batch.mask), spread
-
-
-@in_64_bit
 def controlled(policy: bps.SoftmaxTable, batch: Trajectories, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """(N,), the values less what weighted scores explain of them, cross-fitted."""
-    scores, spread = to_numpy(features(policy, batch, weights))
-    return cross_fit(values, weights[:, None] * scores, spread).values
+    scores = bps.Scores().bind(policy, 1.0)
+    summary, each = scores.summarize(batch), weights[:, None]
+    # A visit counts by the square of the weight: so much do the weighted scores of what may be done there vary.
+    weighted = {"scores": each * summary["scores"], "visits": each**2 * summary["visits"]}
+    return cross_fit([(scores, weighted)], values).values
 
 
 def study(mdp: bps.TabularMDP, policy: bps.SoftmaxTable, batches: int, seed: int) -> np.ndarray:
     """(batches, 2), the mean of each batch, plain and controlled."""
-    search = bps.AdaptiveBPG()
-    state, means = search.init(policy, mdp.discount), []
+    search, valuation = bps.AdaptiveBPG(), bps.Valuation(bps.estimators.importance_sampling)
+    state, known, means = search.init(policy, mdp.discount), valuation.init(policy, mdp.discount), []
     for number in range(batches):
         batch = bps.sample(mdp, search.behavior(state), SIZE, seed=seed, batch=number)
-        state, info = search.step(state, batch)
-        less = controlled(policy, batch, info.values, np.exp(info.log_weights))
-        means.append((info.values.mean(), less.mean()))
+        valued = valuation.value(known, batch, search.shift(state))
+        state, _ = search.step(state, batch)
+        less = controlled(policy, batch, valued.values, np.exp(valued.log_weights))
+        means.append((valued.values.mean(), less.mean()))
     return np.array(means)
 
 

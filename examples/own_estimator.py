@@ -24,8 +24,8 @@ def shifted_importance_sampling(rewards, log_ratios, mask, discount):
 
 def main():
     env, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
-    study = bps.Study(policy, bps.BPG(normalized(0.05), estimator=shifted_importance_sampling))
-    print("estimate:", study.run(env, episodes=5000, batch_size=100))
+    study = bps.Study(policy, bps.BPG(normalized(0.05), estimator=shifted_importance_sampling), seed=0)
+    print("estimate:", study.run(env, episodes=5000))
     print("truth:   ", bps.oracle.value(env, policy))
     reached = study.ask().behavior
     print("variance of one episode's value, exact:")

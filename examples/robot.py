@@ -16,7 +16,7 @@ EPISODES = 20
 
 
 def robot(policy_file, episodes_file, seed):
-    """Read a network, run it, write what happened; see `bpsearch.exchange.save_npz` for the names of the arrays."""
+    """Read a network, run it, write what happened; see `bpsearch.sampling.npz.save_npz` for the names of the arrays."""
     network = dict(np.load(policy_file))
     layers = [(network[f"weight_{i}"], network[f"bias_{i}"]) for i in range(2)]
     env, rng = gymnasium.make("CartPole-v1", max_episode_steps=100), np.random.default_rng(seed)
@@ -53,6 +53,7 @@ def robot(policy_file, episodes_file, seed):
 def laboratory():
     import bpsearch as bps
     from bpsearch.policies.files import save_policy
+    from bpsearch.sampling.npz import load_npz
 
     env = gymnasium.make("CartPole-v1")
     policy = bps.CategoricalMLP.init(0, env.observation_space, env.action_space, hidden=(16,), adapt="last")
@@ -65,7 +66,7 @@ def laboratory():
             command = ["robot", f"policy-{number}.npz", f"episodes-{number}.npz", str(number)]
             subprocess.run([sys.executable, __file__, *command], check=True)
             with bps.Study.open("study.db") as study:
-                told = bps.exchange.load_npz(f"episodes-{number}.npz")
+                told = load_npz(f"episodes-{number}.npz")
                 study.tell(number, told.trajectories, request=told.request)
     with bps.Study.open("study.db", read_only=True) as study:
         print(study.estimate())

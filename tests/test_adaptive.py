@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch.control_variates import TabularModel
+from bpsearch.control_variates.scores import MAX_PARAMETERS
 from bpsearch.errors import BiasedEstimatorError, DeterministicPolicyError, InvalidArgumentError, OnPolicyError
 from bpsearch.estimators import doubly_robust, monte_carlo, weighted_importance_sampling
-from bpsearch.models import TabularModel
+from bpsearch.paper.trials import Trials
 from bpsearch.policies import Policy
 from bpsearch.search.adaptive import LARGEST_LOG_WEIGHT, SMALLEST_LOG_WEIGHT
-from bpsearch.search.cross_fitting import MAX_PARAMETERS
-from bpsearch.trials import Trials
 
 MDP = bps.envs.gridworld()
 POLICY = bps.shipped_policy("gridworld-early")
@@ -59,9 +59,7 @@ def test_it_stays_at_monte_carlo_where_nothing_can_be_gained():
 
 
 def test_weights_stay_in_the_trust_region():
-    study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=1)
-    batches = []
-    study.run(MDP, episodes=1000, on_batch=lambda _, info: batches.append(info.log_weights))
+    batches = np.split(bps.evaluate(POLICY, MDP, 1000, bps.AdaptiveBPG(), seed=1).data.log_weights, 10)
     assert np.abs(batches[0]).max() < 1e-9
     assert 0.01 < np.max(batches) < 4 * LARGEST_LOG_WEIGHT
     assert np.min(batches) > 4 * SMALLEST_LOG_WEIGHT
@@ -101,8 +99,9 @@ def test_the_covariance_of_scores_is_that_of_enumerated_actions():
         for action, probability in enumerate(policy.probabilities[state]):
             score = policy.score(np.array([[state]]), np.array([[action]]), np.ones((1, 1)))
             expected += weights[n] * probability * np.outer(score, score)
-    np.testing.assert_allclose(policy.score_covariance(observations, mask, weights), expected, atol=1e-12)
-    assert Policy.score_covariance(policy, observations, mask, weights) is None
+    visits = weights @ policy.visits(observations, mask)
+    np.testing.assert_allclose(policy.score_covariance(visits), expected, atol=1e-12)
+    assert Policy.visits(policy, observations, mask) is None
 
 
 def test_what_it_refuses():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sqlite3
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 from scipy.special import log_softmax
 
 import bpsearch as bps
+from bpsearch.control_variates import TabularModel
 from bpsearch.errors import PolicyFileError, SettingsMismatchError
 from bpsearch.estimators import doubly_robust
-from bpsearch.exchange import load_npz, save_npz
-from bpsearch.models import TabularModel
+from bpsearch.methods import find_method
 from bpsearch.policies.files import request_of
-from bpsearch.store.ledger import Ledger
+from bpsearch.sampling.npz import load_npz, save_npz
 from enumeration import enumerate_trajectories, random_mdp, random_policy
 
 AGENT = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
@@ -29,7 +30,8 @@ def test_a_study_told_out_of_order_is_unbiased_even_if_the_order_depends_on_the_
     """
     mdp = random_mdp(5, (2, 2, 1), 1.0)
     evaluation = random_policy(1, mdp)
-    search = bps.BPG(0.3, doubly_robust, model=TabularModel.like(mdp))
+    model = TabularModel.like(mdp)
+    method = bps.Method(bps.BPG(0.3, doubly_robust, model=model), bps.Valuation(doubly_robust, model))
     everything = enumerate_trajectories(mdp)
     returns = everything.batch.returns()
     late = returns < np.median(returns)
@@ -40,11 +42,14 @@ def test_a_study_told_out_of_order_is_unbiased_even_if_the_order_depends_on_the_
         one = bps.Trajectories(**{name: getattr(batch, name)[index : index + 1] for name in fields})
         return one, everything.env_probs[index] * np.exp(one.log_probs.sum())
 
+    def value(states, one):
+        return method.valuation.value(states.valuation, one, method.search.shift(states.search)).values[0]
+
     total = np.zeros(2)
     moved = 0.0
     for first in range(len(returns)):
         for second in range(len(returns)):
-            study = bps.Study(evaluation, search)
+            study = bps.Study(evaluation, method)
             requests = [study.ask(), study.ask()]
             told = [collected(evaluation, index) for index in (first, second)]
             order = (1, 0) if late[first] else (0, 1)
@@ -52,19 +57,19 @@ def test_a_study_told_out_of_order_is_unbiased_even_if_the_order_depends_on_the_
             for turn, number in enumerate(order):
                 if turn == 1:
                     requests.append(study.ask())
-                at_tell[number] = search.step(study.state, told[number][0])[1].values[0]
+                at_tell[number] = value(study._progress.states, told[number][0])
                 study.tell(number, told[number][0])
             probability = told[0][1] * told[1][1]
             values = study.estimate().data.values
-            asked_state = study._progress.asked_states[2]
+            asked = study._progress.asked[2]
             third = [collected(requests[2].behavior, index) for index in range(len(returns))]
-            expected = sum(p * search.step(asked_state, one)[1].values[0] for one, p in third)
+            expected = sum(p * value(asked, one) for one, p in third)
             total += probability * np.array([(values.sum() + expected) / 3, np.mean([at_tell[0], at_tell[1]])])
             moved = max(moved, np.abs(requests[2].behavior.logits - evaluation.logits).max())
             # What the study itself does with the third, for one of its outcomes.
-            study.tell(2, third[(first + second) % len(returns)][0])
-            again = search.step(asked_state, third[(first + second) % len(returns)][0])[1].values[0]
-            assert study.estimate().data.values[2] == again
+            outcome = third[(first + second) % len(returns)][0]
+            study.tell(2, outcome)
+            assert study.estimate().data.values[2] == value(asked, outcome)
     truth = bps.oracle.value(mdp, evaluation)
     assert abs(total[0] - truth) < 1e-10
     assert abs(total[1] - truth) > 1e-3, "valued when they are told, the order would have had its say"
@@ -90,7 +95,7 @@ def robot(policy_file, episodes_file, batch):
 
 
 def test_the_command_from_the_first_request_to_the_report(command, tmp_path):
-    assert "AdaptiveBPG" in command("create", "s.db", "--policy", "gridworld-early")
+    assert "bpg" in command("create", "s.db", "--policy", "gridworld-early")
     assert "exists already" in command("create", "s.db", "--policy", "gridworld-early", code=2)
     asked = [json.loads(command("ask", "s.db", "--out", f"p{i}.npz", "--json")) for i in range(3)]
     assert [request["number"] for request in asked] == [0, 1, 2]
@@ -148,25 +153,31 @@ def test_a_robot_that_runs_a_defensive_mixture_needs_its_file_only(command):
         if number:  # at first both policies are the same
             assert "log-probability of episode" in command("tell", "s.db", number, "wrong.npz", code=2)
         command("tell", "s.db", number, "episodes.npz")
-    with bps.SQLiteStore("s.db", read_only=True) as store:
-        weights = [np.exp(Ledger(store).batch(number).log_weights) for number in range(3)]
-    assert np.concatenate(weights).max() <= (1.0 + 1e-9) / 0.2
-    assert weights[2].std() > 0.0
+    with bps.Study.open("s.db", read_only=True) as study:
+        weights = np.exp(study.estimate().data.log_weights)
+    assert weights.max() <= (1.0 + 1e-9) / 0.2
+    assert weights[40:].std() > 0.0
 
 
 def test_a_damaged_study_is_named_and_what_is_intact_can_be_had(command, tmp_path):
     policy = bps.shipped_policy("gridworld-early")
-    with bps.Study(policy, bps.OnPolicy(), store="s.db") as study:
-        study.run(bps.envs.gridworld(), total=600, batch_size=200)
-        data = study.ledger.store._read("episodes", 1)
+    method = dataclasses.replace(find_method("mc"), batch_size=200)
+    with bps.Study(policy, method, seed=0, store="s.db") as study:
+        study.run(bps.envs.gridworld(), total=600)
+        position = study._progress._told_at[1]
+    database = sqlite3.connect("s.db")
+    (data,) = database.execute("SELECT arrays FROM journal WHERE position = ?", (position,)).fetchone()
+    database.close()
     content = bytearray(Path("s.db").read_bytes())
     needle = next(data[i : i + 40] for i in range(1000, len(data)) if content.count(data[i : i + 40]) == 1)
     content[content.index(needle)] ^= 1
     Path("s.db").write_bytes(content)
-    assert "episodes 1 is damaged: its checksum does not fit" in command("verify", "s.db", code=1)
+    assert f"event {position} is damaged: its arrays cannot be read: their checksum does not fit" in command(
+        "verify", "s.db", code=1
+    )
     said = command("export", "s.db", "--out", "episodes", code=1)
     assert "wrote 2 batches" in said
-    assert "not written: episodes 1 is damaged" in said
+    assert f"not written: event {position} is damaged" in said
     assert sorted(path.name for path in Path("episodes").iterdir()) == ["batch-0.npz", "batch-2.npz"]
     Path("cut.db").write_bytes(content[: 9 * len(content) // 10])
     assert "bytes of the file are missing" in command("verify", "cut.db", code=1)
@@ -174,8 +185,8 @@ def test_a_damaged_study_is_named_and_what_is_intact_can_be_had(command, tmp_pat
     command("export", "cut.db", "--out", "rest", code=1)
     assert [path.name for path in Path("rest").iterdir()] == ["batch-0.npz"], "the second is damaged, the third cut"
     Path("a.db").write_text("nonsense")
-    assert "not a store of bpsearch" in command("status", "a.db", code=2)
-    assert "there is no store" in command("estimate", "nowhere.db", code=2)
+    assert "not a journal of bpsearch" in command("status", "a.db", code=2)
+    assert "there is no journal" in command("estimate", "nowhere.db", code=2)
 
 
 def test_of_a_torch_policy_the_parameters_are_handed_out(command):
@@ -183,9 +194,7 @@ def test_of_a_torch_policy_the_parameters_are_handed_out(command):
     assert "--env is needed" in command("create", "s.db", "--policy", AGENT, code=2)
     command("create", "s.db", "--policy", AGENT, "--env", "CartPole-v1", "--method", "mc")
     command("ask", "s.db", "--out", "p.npz")
-    with pytest.raises(
-        PolicyFileError, match=r"only the parameters of a TorchPolicy are kept.*policy_of\('.*zip', env"
-    ):
+    with pytest.raises(PolicyFileError, match=r"only the parameters of a TorchPolicy are kept.*load\('.*zip', env"):
         bps.load_policy("p.npz")
     own = bps.load_sb3(AGENT, "CartPole-v1", adapt="last")
     given = own.with_flat(np.load("p.npz")["parameters"])
@@ -197,11 +206,11 @@ def test_of_a_torch_policy_the_parameters_are_handed_out(command):
 
 
 def test_evaluate_goes_on_from_its_store(tmp_path):
-    arguments = {"method": "mc", "seed": 2, "batch_size": 50}
+    arguments = {"method": dataclasses.replace(find_method("mc"), batch_size=50), "seed": 2}
     policy, env = bps.shipped_policy("gridworld-early"), "bpsearch/Gridworld-v0"
     whole = bps.evaluate(policy, env, 200, **arguments)
     for episodes in (100, 200, 200):
         parts = bps.evaluate(policy, env, episodes, **arguments, store=tmp_path / "s.db")
     assert (parts.value, parts.episodes) == (whole.value, 200)
     with pytest.raises(SettingsMismatchError, match=r"horizon \(stored 100, given 7\)"):
-        bps.evaluate(policy, env, 200, **arguments, horizon=7, store=tmp_path / "s.db")
+        bps.evaluate(policy, bps.environment(env, horizon=7), 200, **arguments, store=tmp_path / "s.db")

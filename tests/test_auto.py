@@ -1,23 +1,48 @@
 """Cross-fitted control variates: unbiased by enumeration, equal to their formulas, and better than Monte Carlo."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.models.advantages import FoldedAdvantages
-from bpsearch.search import cross_fitting
-from bpsearch.search.auto import Auto
-from bpsearch.search.cross_fitting import FOLDS, STRENGTHS, cross_fit
+from bpsearch.control_variates import Scores, TabularAdvantages
+from bpsearch.control_variates.scores import STRENGTHS
+from bpsearch.inference import cross_fitting
+from bpsearch.inference.cross_fitting import FOLDS, cross_fit
+from bpsearch.methods import find_method
 from enumeration import enumerate_trajectories, random_mdp, random_policy
+
+VALUATION = find_method("auto").valuation
+EAGER = bps.Valuation(control_variates=(Scores(doubt=0.0), TabularAdvantages(doubt=0.0)))
+
+
+def value(policy, discount, batches, valuation):
+    state = valuation.init(policy, discount)
+    return valuation.conclude(state, [valuation.value(state, batch) for batch in batches])
+
+
+def fit(policy, discount, batch):
+    state = VALUATION.init(policy, discount)
+    valued = VALUATION.value(state, batch)
+    return cross_fit(list(VALUATION._controls(state, [valued]).values()), valued.returns)
+
+
+class Given(Scores):
+    """Scores that are given."""
+
+    def bind(self, policy, discount):
+        return self
 
 
 @pytest.mark.parametrize(("seed", "discount"), [(0, 0.9), (1, 1.0)])
 @pytest.mark.parametrize("eager", [False, True])
 def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, eager, monkeypatch):
     """Σ_h Pr(h) X_i(h, others) = ρ for any others: so the mean over any number of batches is unbiased."""
+    valuation = VALUATION
     if eager:  # take whatever seems to explain anything: the choice itself must not bias
         monkeypatch.setattr(cross_fitting, "CAUTION", 0.0)
-        monkeypatch.setattr(cross_fitting, "DOUBT", (0.0, 0.0))
+        valuation = EAGER
     mdp = random_mdp(seed, (2, 2, 2), discount)
     policy = random_policy(seed, mdp)
     everything = enumerate_trajectories(mdp)
@@ -30,11 +55,37 @@ def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, ea
         total, plain = 0.0, batch.returns(discount)
         for trajectory, probability in enumerate(probabilities):
             rows[episode] = trajectory
-            fit = Auto().revalued(policy, discount, [batch.take(rows[:25]), batch.take(rows[25:])])
-            total += probability * fit.values[episode]
-            moved += fit.values[episode] != plain[trajectory]
+            values = np.concatenate(
+                value(policy, discount, [batch.take(rows[:25]), batch.take(rows[25:])], valuation).batches
+            )
+            total += probability * values[episode]
+            moved += values[episode] != plain[trajectory]
         assert total == pytest.approx(exact, abs=1e-10)
     assert moved  # the control variate was used
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_values_of_a_sequence_are_unbiased_given_the_batches_before(seed, monkeypatch):
+    """Each episode of the second batch, given the first and its own others: with what was learned and chosen before."""
+    monkeypatch.setattr(cross_fitting, "CAUTION", 0.0)
+    mdp = random_mdp(seed, (2, 2, 2), 0.9)
+    policy = random_policy(seed, mdp)
+    everything = enumerate_trajectories(mdp)
+    batch, probabilities = everything.under(policy), everything.probabilities(policy.probabilities)
+    rng = np.random.default_rng(seed)
+    rows = rng.choice(len(probabilities), size=65, p=probabilities)
+    valuation = EAGER
+    state = valuation.init(policy, 0.9)
+    _, knowledge = valuation.advance(state, None, valuation.value(state, batch.take(rows[:60])))
+    total, moved = 0.0, 0
+    for trajectory, probability in enumerate(probabilities):
+        rows[62] = trajectory
+        second = valuation.value(state, batch.take(rows[60:]))
+        values, _ = valuation.advance(state, knowledge, second)
+        total += probability * values[2]
+        moved += values[2] != second.returns[2]
+    assert total == pytest.approx(bps.oracle.value(mdp, policy), abs=1e-10)
+    assert moved
 
 
 def test_a_choice_that_looks_at_its_own_fold_would_be_biased():
@@ -59,7 +110,7 @@ def test_values_are_those_of_plain_loops():
     rng = np.random.default_rng(1)
     z = rng.normal(size=(37, 4))
     y = 3.0 + z @ np.array([1.0, -2.0, 0.0, 0.5]) + 0.1 * rng.normal(size=37)
-    fit = cross_fit(y, z)
+    found = cross_fit([(Given(), {"scores": z})], y)
     folds = np.arange(37) % FOLDS
     for fold in range(FOLDS):
         best, chosen = 0.0, None
@@ -75,8 +126,8 @@ def test_values_are_those_of_plain_loops():
             gain = 2 * share * (covered - 0.5 * noise) - share**2 * (predictions @ predictions)
             if covered > 2.0 * noise and gain > best:
                 best, chosen = gain, share * ridge(y, z, folds != fold, strength)[0]
-        np.testing.assert_allclose(fit.values[folds == fold], y[folds == fold] - z[folds == fold] @ chosen, atol=1e-9)
-    assert np.var(fit.values) < 0.1 * np.var(y)
+        np.testing.assert_allclose(found.values[folds == fold], y[folds == fold] - z[folds == fold] @ chosen, atol=1e-9)
+    assert np.var(found.values) < 0.1 * np.var(y)
 
 
 def ridge(y, z, kept, strength):
@@ -86,69 +137,68 @@ def ridge(y, z, kept, strength):
     return np.linalg.solve(products + penalty, z.T @ (y - y.mean())), y.mean()
 
 
+def learn(policy, batch, groups=None):
+    """The sums of advantages of all episodes, learned from those of group 0, and the expectation of their squares."""
+    control = TabularAdvantages().bind(policy, 1.0)
+    summary = control.summarize(batch)
+    groups = np.zeros(len(batch), int) if groups is None else groups
+    learned = control.fit(control.evidence(summary, batch.returns(), groups, 1))
+    return control.predict(learned, summary)[0, 0], control.spread(learned, summary)[0, 0]
+
+
 def test_advantages_of_a_model_with_all_data_are_those_of_the_truth():
     """Where every transition was seen often the learned advantages are the exact ones."""
     mdp = bps.envs.gridworld()
     policy = bps.shipped_policy("gridworld-early")
     batch = bps.sample(mdp, policy, 4000, seed=0)
-    learned = FoldedAdvantages.of(policy, 1.0, batch, np.arange(4000) % FOLDS)(np.ones((1, FOLDS), bool))[0]
+    learned, _ = learn(policy, batch)
     exact = bps.oracle.q_function(mdp, policy)
     times = np.arange(mdp.horizon)
     advantages = (exact.q - exact.v[..., None])[times, batch.observations, batch.actions]
     assert np.corrcoef(learned, np.where(batch.mask, advantages, 0.0).sum(axis=1))[0, 1] > 0.999
 
 
+def one_step(actions, rewards, logits=((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))):
+    policy = bps.SoftmaxTable(logits)
+    actions, rewards = np.array(actions)[:, None], np.array(rewards, float)[:, None]
+    log_probs = policy.log_prob(np.zeros_like(actions), actions)
+    final = np.ones(len(actions), int)
+    return policy, bps.Trajectories(
+        np.zeros_like(actions), actions, rewards, log_probs, np.ones_like(actions, bool), final_observations=final
+    )
+
+
 def test_of_an_action_never_seen_nothing_is_claimed():
-    policy = bps.SoftmaxTable(np.zeros((2, 3)))
-    batch = bps.Trajectories(
-        np.array([[0], [0], [0]]),
-        np.array([[0], [1], [2]]),
-        np.array([[1.0], [3.0], [100.0]]),
-        np.full((3, 1), -np.log(3.0)),
-        np.ones((3, 1), bool),
-        final_observations=np.array([1, 1, 1]),
-    )
-    learned = FoldedAdvantages.of(policy, 1.0, batch, np.array([0, 0, 1]))(np.array([[True, False]]))[0]
-    # One visit each, one pseudo-visit: q̂ = (1 + 2) / 2, (3 + 2) / 2, and 2 for the action of the other fold.
-    np.testing.assert_allclose(learned, [-0.5, 0.5, 0.0])
+    policy, batch = one_step([0, 1, 2], [1.0, 3.0, 100.0])
+    learned, spread = learn(policy, batch, groups=np.array([0, 0, 1]))
+    # One visit each, three pseudo-visits: q̂ = (1 + 3 · 2) / 4, (3 + 3 · 2) / 4, and 2 for the action never seen.
+    np.testing.assert_allclose(learned, [-0.25, 0.25, 0.0])
+    np.testing.assert_allclose(spread, (0.25**2 + 0.25**2) / 3)
 
 
-def test_the_variance_by_known_probabilities_is_the_exact_one_where_everything_was_seen():
-    """A deterministic gridworld: all variance is the actions', so without any control it is that of the return."""
+def test_a_constant_at_the_first_step_teaches_nothing():
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
-    batch = bps.sample(mdp, policy, 4000, seed=0)
-    advantages = FoldedAdvantages.of(policy, 1.0, batch, np.arange(4000) % FOLDS)
-    nothing = (np.zeros((FOLDS, policy.logits.size)), np.zeros(FOLDS))
-    exact = bps.oracle.variance(mdp, policy, None, "mc")
-    assert advantages.variance(*nothing) == pytest.approx(exact, rel=0.05)
-    # With what the folds teach hardly any is left; the sample's own variance says the same.
-    fit = Auto().revalued(policy, 1.0, [batch])
-    assert fit.variance == pytest.approx(np.var(fit.values), rel=0.25)
-    assert fit.variance < 0.01 * exact
-    # A ridge's coefficients are subtracted by the same formula: the sums are those of the scores.
-    coefficients = np.tile(np.random.default_rng(0).normal(size=policy.logits.size), (FOLDS, 1))
-    scores = np.asarray(policy.episode_scores(batch.observations, batch.actions, batch.mask))
-    sampled = np.var(batch.returns() - scores @ coefficients[0])
-    assert advantages.variance(coefficients, np.zeros(FOLDS)) == pytest.approx(sampled, rel=0.1)
+    batch = bps.sample(mdp, policy, 200, seed=0)
+    paid = np.array(batch.rewards)
+    paid[:, 0] += 1000.0
+    more = dataclasses.replace(batch, rewards=paid)
+    np.testing.assert_allclose(learn(policy, more)[0], learn(policy, batch)[0], atol=1e-8)
 
 
-def test_an_action_that_should_have_come_keeps_the_interval_wide():
-    """One state, two steps, 50 episodes that never took the action of probability 0.05."""
-    policy = bps.SoftmaxTable(np.log([[0.95, 0.05], [0.5, 0.5]]))
-    actions = np.zeros((50, 2), int)
-    batch = bps.Trajectories(
-        np.zeros((50, 2), int),
-        actions,
-        np.tile([1.0, 2.0], (50, 1)),
-        np.full((50, 2), np.log(0.95)),
-        np.ones((50, 2), bool),
-        final_observations=np.ones(50, int),
-    )
-    valued = Auto().revalue(Auto().init(policy), [batch])
-    # The model knows no time: 1.5 a step, and every other step ends. Values of 2.25 and 1.5 are met: variance 0.375².
-    expected = 0.375**2 * 2 * 0.05 / 50
-    assert valued.error.variance == pytest.approx(expected)
-    np.testing.assert_array_equal(np.concatenate(valued.batches), 3.0)
+def test_a_control_that_unseen_actions_would_move_is_hardly_used():
+    """An action of probability 0.04 that no episode took: a fit that hangs on it is not trusted, however well it fits.
+
+    The scores of the other action are tiny and of one sign. That of the rare one is not: the policy tells.
+    """
+    logits = np.log([[0.96, 0.04], [0.5, 0.5]])
+    policy, batch = one_step([0] * 60, np.random.default_rng(0).normal(size=60), logits)
+    found = fit(policy, 1.0, batch)
+    np.testing.assert_array_equal(found.values, batch.returns())
+    # What such a fit would have done: the judgement knows it.
+    judgement = cross_fitting.Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.full((1, 60), 0.96 * 0.04 * 25.0))
+    assert judgement.choose(np.array([2.0]))[1] < 0.3
+    told = cross_fitting.Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.zeros((1, 60)))
+    assert told.choose(np.array([2.0]))[1] == 1.0
 
 
 @pytest.mark.parametrize("name", ["gridworld-early", "gridworld-converged"])
@@ -159,7 +209,7 @@ def test_the_error_is_below_that_of_monte_carlo(name):
     squared = []
     for study in range(30):
         batch = bps.sample(mdp, policy, 300, seed=3, batch=study)
-        squared.append((Auto().revalued(policy, 1.0, [batch]).values.mean() - exact) ** 2)
+        squared.append((fit(policy, 1.0, batch).values.mean() - exact) ** 2)
     assert np.mean(squared) / (variance / 300) < {"gridworld-early": 0.05, "gridworld-converged": 1.3}[name]
 
 
@@ -169,5 +219,5 @@ def test_where_actions_explain_nothing_the_values_are_nearly_monte_carlos():
     ratios = []
     for _ in range(200):
         y, z = rng.normal(size=100), rng.normal(size=(100, 20))
-        ratios.append(cross_fit(y, z).values.mean() ** 2)
+        ratios.append(cross_fit([(Given(), {"scores": z})], y).values.mean() ** 2)
     assert np.mean(ratios) * 100 < 1.3  # 1 in expectation for Monte Carlo, standard error 0.1

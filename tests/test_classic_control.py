@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import bpsearch as bps
+from bpsearch._core.jaxtools import in_64_bit
 from bpsearch.envs.classic_control import ClassicAcrobotState, ClassicCartPoleState, PendulumState
-from bpsearch.numerics import in_64_bit
 from bpsearch.sampling.compiled import rollout
 
 TASKS = {

@@ -1,14 +1,24 @@
 """Confidence sequences: against a slow loop, against the supermartingale they rest on, and by coverage."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from bpsearch.confidence_sequence import COUNT, LARGEST, anytime_bounds, lower_bounds, upper_bound_of_event
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.intervals import binomial_upper_bound, clopper_pearson
+from bpsearch.inference.confidence_sequence import (
+    COUNT,
+    LARGEST,
+    AsymptoticSequence,
+    CertifiedSequence,
+    anytime_bounds,
+    lower_bounds,
+    out_of_range,
+    upper_bound_of_event,
+)
+from bpsearch.inference.intervals import binomial_upper_bound, clopper_pearson
 
 
 def slowly(values, delta):
@@ -127,7 +137,124 @@ def test_the_binomial_interval_is_exact():
     assert intervals[n, 1] == uppers[n] == 1.0
 
 
+@pytest.mark.parametrize("name", [*CASES, "wrong"])
+def test_batch_by_batch_it_is_the_same_sequence(name):
+    """Batches of one to thirty episodes; every look is that of all the episodes so far at once."""
+    rng = np.random.default_rng(3)
+    sizes = rng.integers(1, 30, size=40)
+    looks = np.cumsum(sizes)
+    log_weights, returns = np.full(looks[-1], np.log(3.0)), np.full(looks[-1], 0.5)  # bounds that contradict each other
+    if name in CASES:
+        log_weights, returns = CASES[name][1](rng, looks[-1])
+    for level, low, high in ((0.95, 0.0, 1.0), (0.8, -20.0, 5.0)):
+        given = low + (high - low) * np.asarray(returns, np.float64)
+        expected = np.stack(anytime_bounds(log_weights, given, (low, high), looks, level), axis=1)
+        sequence, found = CertifiedSequence((low, high), level), []
+        for stop, size in zip(looks, sizes, strict=True):
+            before = sequence
+            sequence = sequence.add(log_weights[stop - size : stop], given[stop - size : stop])
+            found.append(sequence.interval)
+            again = before.add(log_weights[stop - size : stop], given[stop - size : stop])
+            assert again.interval == sequence.interval, "to add changes nothing of what was before"
+        np.testing.assert_allclose(found, expected, atol=1e-12 * (high - low))
+    assert CertifiedSequence((2.0, 3.0)).interval == (2.0, 3.0)
+
+
+def test_a_range_is_left_by_more_than_rounding():
+    within, beyond = np.array([-1.0 - 1e-12, 3.0 + 1e-12]), np.array([0.0, 3.001])
+    assert not out_of_range(within, (-1.0, 3.0))
+    assert out_of_range(beyond, (-1.0, 3.0))
+    assert out_of_range(-beyond, (-3.0, 3.0))
+
+
+def by_the_formula(values, delta, tightest):
+    """m_t ± s_t sqrt(2 (t ρ² + 1) / (t² ρ²) · log(sqrt(t ρ² + 1) / δ)), with s² the variance of all values."""
+    t, rho2 = len(values), (-2 * math.log(delta) + math.log(1 - 2 * math.log(delta))) / tightest
+    s = math.sqrt(sum((v - sum(values) / t) ** 2 for v in values) / (t - 1))
+    half = s * math.sqrt(2 * (t * rho2 + 1) / (t**2 * rho2) * math.log(math.sqrt(t * rho2 + 1) / delta))
+    return sum(values) / t - half, sum(values) / t + half
+
+
+@pytest.mark.parametrize("tightest", [50, 1000, 100_000])
+@pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
+def test_the_asymptotic_sequence_is_its_formula(level, tightest):
+    values = np.random.default_rng(4).exponential(size=700)
+    assert AsymptoticSequence(tightest).add(values).interval(level) == pytest.approx(
+        by_the_formula(values.tolist(), 1.0 - level, tightest), rel=1e-12
+    )
+
+
+def test_of_many_batches_it_takes_the_mean_of_their_variances_and_what_their_episodes_count():
+    """V = Σ ω² n Var, by loops over unequal batches; the mean is Σ ω X / Σ ω."""
+    rng = np.random.default_rng(5)
+    batches = [rng.normal(loc=3.0, scale=scale, size=size) for scale, size in ((1.0, 20), (4.0, 7), (0.1, 300))]
+    weights = [0.5, 1.0, 2.0]
+    sequence = AsymptoticSequence(500)
+    for batch, weight in zip(batches, weights, strict=True):
+        sequence = sequence.add(batch, weight)
+    total = sum(w * len(b) for b, w in zip(batches, weights, strict=True))
+    variance = sum(w**2 * len(b) * np.var(b, ddof=1) for b, w in zip(batches, weights, strict=True))
+    n, delta = 327, 0.05
+    rho2 = (-2 * math.log(delta) + math.log(1 - 2 * math.log(delta))) / 500
+    factor = 2 * (n * rho2 + 1) / (n * rho2) * math.log(math.sqrt(n * rho2 + 1) / delta)
+    assert sequence.mean == pytest.approx(sum(w * b.sum() for b, w in zip(batches, weights, strict=True)) / total)
+    assert sequence.half_width(0.95) == pytest.approx(math.sqrt(variance * factor) / total, rel=1e-12)
+    assert sequence.episodes == n
+
+
+def test_it_is_tightest_where_it_is_told_to_be_and_about_half_as_wide_again_as_for_fixed_n():
+    values = np.random.default_rng(6).normal(size=3000)
+
+    def relative(episodes, tightest):
+        """To the interval that holds for this number of episodes only."""
+        half = AsymptoticSequence(tightest).add(values[:episodes]).half_width(0.95)
+        return half / (1.96 * values[:episodes].std(ddof=1) / math.sqrt(episodes))
+
+    assert relative(1000, 1000) == pytest.approx(1.55, abs=0.05)
+    for episodes in (100, 300, 1000, 3000):
+        widths = {tightest: relative(episodes, tightest) for tightest in (100, 300, 1000, 3000)}
+        assert min(widths, key=widths.get) == episodes
+
+
+def test_single_episodes_and_values_without_spread():
+    sequence = AsymptoticSequence(100)
+    assert sequence.add(np.full(30, 2.5)).interval() is None
+    assert sequence.add(np.ones(1)).interval() is None
+    values = np.random.default_rng(7).normal(size=2000)
+    for value in values:
+        sequence = sequence.add(np.array([value]))
+    means = np.cumsum(values) / np.arange(1, 2001)
+    assert sequence.variance == pytest.approx(np.sum((values[1:] - means[:-1]) ** 2))
+    assert sequence.half_width() == pytest.approx(AsymptoticSequence(100).add(values).half_width(), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda rng, shape: rng.normal(size=shape), lambda rng, shape: rng.exponential(size=shape) - 1.0],
+    ids=["normal", "skewed"],
+)
+def test_the_asymptotic_sequence_holds_at_all_looks_at_once(draw):
+    """1,000 studies that look after each of 60 batches of 50: a 90% sequence may miss at most 140 (tail 3e-5)."""
+    draws = draw(np.random.default_rng(8), (1000, 60, 50))
+    missed = narrow = 0
+    for study in draws:
+        sequence, held = AsymptoticSequence(1000), True
+        for batch in study:
+            sequence = sequence.add(batch)
+            low, high = sequence.interval(0.9)
+            held &= low <= 0.0 <= high
+        missed += not held
+        narrow += high - low < 0.2
+    assert missed <= 140
+    assert narrow == 1000
+
+
 @pytest.mark.parametrize("level", [0.0, 1.0, float("nan")])
 def test_bad_levels_are_named(level):
-    with pytest.raises(InvalidArgumentError, match="level must be"):
-        anytime_bounds(np.zeros(3), np.zeros(3), (0.0, 1.0), np.array([3]), level)
+    for make in (
+        lambda: anytime_bounds(np.zeros(3), np.zeros(3), (0.0, 1.0), np.array([3]), level),
+        lambda: CertifiedSequence((0.0, 1.0), level),
+        lambda: AsymptoticSequence(10).add(np.arange(3.0)).interval(level),
+    ):
+        with pytest.raises(InvalidArgumentError, match="level must be"):
+            make()

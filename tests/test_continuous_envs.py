@@ -248,8 +248,8 @@ def test_the_vector_environment_resets_those_of_the_mask():
 
 def test_ids_are_found_in_a_program_that_does_not_import_bpsearch():
     program = (
-        "import gymnasium; e = gymnasium.make('bpsearch:bpsearch/CartPoleSwingUp-v0'); e.reset(seed=0); "
-        "v = gymnasium.make_vec('bpsearch:bpsearch/Acrobot-v0', num_envs=2); print(v.reset(seed=0)[0].shape)"
+        "import gymnasium; e = gymnasium.make('bpsearch.envs:bpsearch/CartPoleSwingUp-v0'); e.reset(seed=0); "
+        "v = gymnasium.make_vec('bpsearch.envs:bpsearch/Acrobot-v0', num_envs=2); print(v.reset(seed=0)[0].shape)"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "(2, 6)"

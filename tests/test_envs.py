@@ -103,8 +103,10 @@ def test_registered_ids_pass_gymnasiums_own_check(name):
     check_env(env.unwrapped, skip_render_check=True)
 
 
-def test_gymnasium_finds_the_ids_by_the_name_of_the_package():
-    program = "import gymnasium; env = gymnasium.make('bpsearch:bpsearch/Gridworld-v0'); print(env.reset(seed=1)[0])"
+def test_gymnasium_finds_the_ids_by_the_name_of_their_module():
+    program = (
+        "import gymnasium; env = gymnasium.make('bpsearch.envs:bpsearch/Gridworld-v0'); print(env.reset(seed=1)[0])"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
 

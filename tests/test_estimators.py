@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch.control_variates import TabularModel
 from bpsearch.errors import (
     BiasedEstimatorError,
     DeterministicPolicyError,
@@ -49,10 +50,12 @@ def test_a_value_that_fits_but_whose_square_does_not_is_named_too():
 
 def test_small_weights_do_not_underflow_into_errors():
     evaluation, batch = long_episode(1 / 1.1, 10_000)
-    search = bps.BPG(1e-3)
+    search, valuation = bps.BPG(1e-3), bps.Valuation(importance_sampling)
     _, info = search.step(search.init(evaluation), batch)
     assert info.values[0] == 0.0
-    assert info.log_weights[0] == pytest.approx(-953.1018, abs=1e-3)
+    valued = valuation.value(valuation.init(evaluation), batch)
+    assert valued.values[0] == 0.0
+    assert valued.log_weights[0] == pytest.approx(-953.1018, abs=1e-3)
 
 
 def test_an_action_that_the_evaluation_policy_never_takes_has_weight_zero():
@@ -107,7 +110,7 @@ def test_an_estimator_with_other_arguments_is_refused():
 
 def test_wrong_combinations_are_refused_by_name():
     mdp = bps.envs.gridworld()
-    model = bps.models.TabularModel.like(mdp)
+    model = TabularModel.like(mdp)
     with pytest.raises(OnPolicyError, match="monte_carlo is unbiased only on-policy"):
         bps.BPG(0.1, estimator=bps.estimators.monte_carlo)
     with pytest.raises(BiasedEstimatorError, match="weighted_importance_sampling is biased"):
@@ -119,7 +122,7 @@ def test_wrong_combinations_are_refused_by_name():
     with pytest.raises(InvalidArgumentError, match="estimator must be an Estimator"):
         bps.BPG(0.1, estimator=lambda rewards: rewards)
     with pytest.raises(InvalidArgumentError, match="use must be one of"):
-        bps.models.TabularModel.like(mdp, "sometimes")
+        TabularModel.like(mdp, "sometimes")
     deterministic = bps.SoftmaxTable(np.where(np.eye(16, 4, dtype=bool), 0.0, -np.inf)[[0] * 16])
     with pytest.raises(DeterministicPolicyError, match="Monte Carlo"):
         bps.BPG(0.1).init(deterministic)
@@ -128,10 +131,10 @@ def test_wrong_combinations_are_refused_by_name():
 def test_on_policy_estimators_refuse_off_policy_episodes():
     mdp = bps.envs.gridworld()
     evaluation = bps.SoftmaxTable.uniform(16, 4)
-    search = bps.OnPolicy()
+    valuation = bps.Valuation()
     batch = bps.sample(mdp, random_policy(1, mdp), episodes=3, seed=0)
     with pytest.raises(OnPolicyError, match="episode 0, step 0"):
-        search.step(search.init(evaluation), batch)
+        valuation.value(valuation.init(evaluation), batch)
 
 
 def test_weighted_importance_sampling_averages_to_its_ratio():

@@ -10,19 +10,23 @@ import jax
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from stable_baselines3 import PPO
 
 import bpsearch as bps
 from benchmarks.evaluators.agents import network_of
+from benchmarks.evaluators.beside import beside
 from benchmarks.evaluators.measure import Outcome, Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.run import Settings, collected, is_kept, run
-from benchmarks.evaluators.table import read_csv, write_csv
+from benchmarks.evaluators.table import read_csv, width_text, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
-from bpsearch.experiments.runs import Run, means_only
-from bpsearch.search.base import Valued
-from bpsearch.trials import Trials
+from bpsearch.inference.intervals import martingale_error
+from bpsearch.inference.valuation import Values
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.runs import Run, means_only
+from bpsearch.paper.trials import Trials
 from enumeration import enumerate_trajectories
 
 ROOT = Path(__file__).parent.parent
@@ -40,9 +44,10 @@ def test_the_intervals_are_those_of_an_estimate():
     studies = Studies(data.mean(axis=2), data.var(axis=2, ddof=1), data.shape[2], counts)
     half, estimates = studies.half_widths(), studies.estimates()
     for study, batches in np.ndindex(half.shape):
-        valued = Valued.of(list(data[study, : batches + 1]), None, list(counts[: batches + 1]))
-        assert half[study, batches] == pytest.approx(valued.error.half_width(0.95))
-        assert estimates[study, batches] == pytest.approx(valued.mean)
+        told, weights = list(data[study, : batches + 1]), list(counts[: batches + 1])
+        error = martingale_error(told, weights)
+        assert half[study, batches] == pytest.approx(error.half_width(0.95))
+        assert estimates[study, batches] == pytest.approx(Values(told, weights, error, error).mean)
     again = Studies.of_episodes(data.reshape(3, -1), 7)
     np.testing.assert_allclose(again.means, studies.means)
     np.testing.assert_allclose(again.variances, studies.variances)
@@ -65,6 +70,18 @@ def test_a_cell_by_hand():
     assert found.coverage == 0.5
     assert found.floor == pytest.approx(0.04 / 0.4)
     assert found.diverged == 0
+    # Monte Carlo's is ± t(19) sqrt(8/20).
+    assert found.width == pytest.approx(stats.t.ppf(0.975, 18) / stats.t.ppf(0.975, 19) * np.sqrt(0.5))
+    assert found.tight_width is None
+
+
+def test_widths_are_medians_of_the_intervals_that_there_are():
+    half = np.array([1.0, np.nan, 5.0, 2.0])
+    outcome = Outcome(np.ones(4), half, tight_half_widths=0.5 * half)
+    found = cell("t", "m", outcome, 16, truth=1.0, truth_error=0.0, variance=4.0, biased=False)
+    plain = stats.t.ppf(0.975, 15) * np.sqrt(4.0 / 16)
+    assert (found.width, found.tight_width) == pytest.approx((2.0 / plain, 1.0 / plain))
+    assert width_text(found) == "1.9 (0.94)"
 
 
 def test_monte_carlos_error_on_the_same_episodes_takes_the_noise_away():
@@ -76,6 +93,18 @@ def test_monte_carlos_error_on_the_same_episodes_takes_the_noise_away():
     assert found.refined_high - found.refined_low < 1e-9
     assert found.ratio == pytest.approx(0.25 * np.mean(errors**2))
     assert cell("t", "m", outcome, 20, truth=3.0, truth_error=0.0, variance=20.0, biased=True).refined is None
+
+
+def test_two_runs_side_by_side():
+    half = np.array([1.0, 1.0])
+    known = {"truth": 0.0, "truth_error": 0.0, "variance": 16.0, "biased": False}
+    old = cell("rare-0.3", "auto", Outcome(np.array([1.0, -1.0]), half), 16, **known)
+    new = cell("rare-0.3", "auto", Outcome(np.array([0.5, -0.5]), half, tight_half_widths=0.5 * half), 16, **known)
+    page = beside([old, replace(old, method="mc"), replace(old, episodes=32)], [new], "auto").splitlines()
+    assert len(page) == 3
+    assert page[2] == (
+        "| rare event, p = 0.3 | 16 | 1 (1–1) | 0.25 (0.25–0.25) | 0.25 | 100% | 100% | 0.47 | 0.47 (0.23) |"
+    )
 
 
 def test_a_study_that_diverged_is_counted_and_spoils_the_mean():
@@ -156,16 +185,19 @@ def test_a_method_that_values_all_anew_has_the_episodes_of_the_others_and_the_in
     mc, auto = (run(task, name, METHODS[name], settings) for name in ("mc", "auto"))
     np.testing.assert_allclose(auto[10].estimates, mc[10].estimates, rtol=1e-12)  # too few to learn from
     assert auto[40].batch_means is None
-    trials = Trials(bps.Auto(), 4, 10, seed=zlib.crc32(b"random-0"))
+    trials = Trials(OnPolicyCurve(), 4, 10, seed=zlib.crc32(b"random-0"))
     batches = collected(Run("auto", trials, task.env, task.policy, 2, means_only), study=1)
     np.testing.assert_allclose([batch.returns().mean() for batch in batches], mc[40].batch_means[1], rtol=1e-12)
-    study = bps.Study(task.policy, bps.Auto())
+    study = bps.Study(task.policy, "auto")
     for batch in batches:
         study.tell(study.ask().number, batch)
     estimate = study.estimate()
-    low, high = estimate.interval()
     assert auto[40].estimates[1] == pytest.approx(estimate.value, rel=1e-12)
-    assert auto[40].half_widths[1] == pytest.approx((high - low) / 2, rel=1e-12)
+    for half_widths, interval in (
+        (auto[40].half_widths, estimate.interval()),
+        (auto[40].tight_half_widths, estimate.tight_interval()),
+    ):
+        assert half_widths[1] == pytest.approx((interval[1] - interval[0]) / 2, rel=1e-12)
     assert estimate.value != pytest.approx(mc[40].estimates[1], rel=1e-6)
 
 
@@ -188,7 +220,8 @@ def test_networks_are_the_agents(env_id):
     with torch.no_grad():
         expected = policy.get_distribution(torch.tensor(observations)).log_prob(torch.tensor(actions)).numpy()
     np.testing.assert_allclose(network.log_prob(observations, actions), expected, rtol=1e-4, atol=1e-5)
-    sampled, known = bps.evaluate(path, env_id, episodes=60, method="mc", num_envs=20), references()[task.name]
+    with bps.environment(env_id, num_envs=20) as env:
+        sampled, known = bps.evaluate(path, env, episodes=60, method="mc", seed=0), references()[task.name]
     assert abs(sampled.value - known.value) < 4.0 * np.sqrt(known.variance / 60)
 
 
@@ -216,6 +249,7 @@ def test_the_command_writes_what_it_measured(tmp_path):
     assert (tmp_path / "again.csv").read_text() == (tmp_path / "evaluators.csv").read_text()
     page = (tmp_path / "evaluators.md").read_text()
     assert f"{cells[0].ratio:.2g} ({cells[0].ratio_low:.2g}–{cells[0].ratio_high:.2g})" in page
+    assert f"| {cells[4].width:.2g} ({cells[4].tight_width:.2g}) |" in page
     assert (tmp_path / "evaluators.png").exists()
 
 

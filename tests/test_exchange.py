@@ -6,8 +6,9 @@ import pytest
 
 import bpsearch as bps
 from bpsearch.errors import InvalidTrajectoriesError
-from bpsearch.exchange import load_minari, load_npz, save_minari, save_npz
-from bpsearch.exchange.packing import pack
+from bpsearch.integrations import load_minari, save_minari
+from bpsearch.sampling.npz import load_npz, save_npz
+from bpsearch.sampling.packing import pack
 
 RNG = np.random.default_rng(0)
 LENGTHS = np.array([3, 1, 5])

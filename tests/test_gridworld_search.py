@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.training import RECIPES, reinforce
-from bpsearch.trials import Trials
+from bpsearch.paper.training import RECIPES, reinforce
+from bpsearch.paper.trials import Trials
 
 
 @pytest.mark.parametrize(

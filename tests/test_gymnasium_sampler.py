@@ -237,9 +237,8 @@ def test_functions_are_for_monte_carlo_only() -> None:
     policy = bps.FunctionPolicy(lambda observation: int(observation[0] > 2), (Toy.observation_space, Toy.action_space))
     batch = bps.sample(Toy, policy, 5)
     np.testing.assert_array_equal(batch.actions[:, :5], [[0, 0, 0, 1, 1]] * 5)
-    search = bps.OnPolicy()
-    _, info = search.step(search.init(policy), batch)
-    np.testing.assert_array_equal(info.values, np.full(5, 5.0))
+    valuation = bps.Valuation()
+    np.testing.assert_array_equal(valuation.value(valuation.init(policy), batch).values, np.full(5, 5.0))
     with pytest.raises(UnknownProbabilitiesError, match="by Monte Carlo"):
         bps.BPG(0.1).init(policy)
 

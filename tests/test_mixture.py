@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch._core.jaxtools import to_numpy
+from bpsearch.control_variates import TabularModel
+from bpsearch.envs.resolve import spaces_of
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import doubly_robust, importance_sampling, log_ratios, per_decision, score_weights
-from bpsearch.models import TabularModel
-from bpsearch.numerics import to_numpy
+from bpsearch.paper.trials import Trials
 from bpsearch.policies import Mixture
 from bpsearch.search import normalized
-from bpsearch.trials import Trials
 from enumeration import (
     CASES,
     SMALL_CASES,
@@ -175,7 +176,7 @@ def test_each_component_runs_its_share_of_whole_episodes():
 def test_networks_in_32_bit_and_torch_modules():
     import torch
 
-    space = bps.envs.sources.spaces_of("CartPole-v1")
+    space = spaces_of("CartPole-v1")
     network = bps.CategoricalMLP.init(0, *space, (8,))
 
     class Actor(torch.nn.Module):
@@ -200,11 +201,14 @@ def test_networks_in_32_bit_and_torch_modules():
 def test_searches_take_it_as_an_option_also_compiled():
     """Trials of a search: unbiased by a z-test at 1e-6, every weight bounded."""
     search = bps.BPG(normalized(0.3), defensive=0.25)
-    trials = Trials(search, iterations=5, batch_size=50, seed=2, record=lambda _s, _t, info, _b: info)
-    _, info = trials.run(MDP, POLICY, 60)
-    assert np.exp(info.log_weights).max() <= (1.0 + 1e-9) / 0.25
-    assert np.exp(info.log_weights).max() > 2.0
-    means = info.values.mean(axis=(1, 2))
+
+    def record(_search, state, info, batch):
+        return info.values, log_ratios(state.objective.evaluation, batch).sum(axis=1)
+
+    _, (values, log_weights) = Trials(search, iterations=5, batch_size=50, seed=2, record=record).run(MDP, POLICY, 60)
+    assert np.exp(log_weights).max() <= (1.0 + 1e-9) / 0.25
+    assert np.exp(log_weights).max() > 2.0
+    means = values.mean(axis=(1, 2))
     assert abs(means.mean() - bps.oracle.value(MDP, POLICY)) < 4.9 * means.std(ddof=1) / np.sqrt(60)
 
     study = bps.Study(POLICY, search, seed=0)

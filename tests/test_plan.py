@@ -12,12 +12,13 @@ import pytest
 from scipy import stats
 
 import bpsearch as bps
+from bpsearch.calls.plan import paired_values
 from bpsearch.errors import InvalidArgumentError, PolicyFileError, SpaceMismatchError
-from bpsearch.forecast import judged
-from bpsearch.intervals import episodes_for
-from bpsearch.plan import paired_values
-from bpsearch.search.cross_fitting import FOLDS
-from bpsearch.variance_split import split_variance
+from bpsearch.inference.cross_fitting import FOLDS
+from bpsearch.inference.intervals import episodes_for
+from bpsearch.inference.pilot import judge
+from bpsearch.inference.variance_split import split_variance
+from bpsearch.policies.resolve import load
 from enumeration import random_mdp, random_model, random_policy
 from toy_envs import PaysAction, Toy
 
@@ -118,7 +119,7 @@ def test_pairs_without_action_noise_are_twins():
 
 
 def test_repeats_in_gymnasium_share_the_seed_and_nothing_else():
-    policy = bps.policies.sources.policy_of(CARTPOLE, "CartPole-v1")
+    policy = load(CARTPOLE, "CartPole-v1")
     pairs = bps.sample("CartPole-v1", policy, 8, seed=3, repeats=2)
     single = bps.sample("CartPole-v1", policy, 8, seed=3)
     np.testing.assert_array_equal(pairs.observations[0::2, 0], pairs.observations[1::2, 0])
@@ -159,7 +160,7 @@ def test_the_intervals_of_a_plan_hold_as_often_as_they_say():
     exact = {"share": 0.1, "savings": total / kept}
     exact |= {"plain": episodes_for(total, 0.2, 0.95), "auto": episodes_for(kept, 0.2, 0.95)}
     for _ in range(400):
-        plan = judged(*synthetic(rng, 100), halfwidth=0.2)
+        plan = judge(*synthetic(rng, 100), halfwidth=0.2)
         found = (plan.action_share, plan.savings, plan.monte_carlo_episodes, plan.auto_episodes)
         for name, quantity in zip(held, found, strict=True):
             held[name] += quantity.low <= exact[name] <= quantity.high
@@ -170,7 +171,7 @@ def test_the_intervals_of_a_plan_hold_as_often_as_they_say():
 
 def test_the_numbers_of_a_plan():
     returns, values = synthetic(np.random.default_rng(1), 5000, action=9.0)
-    plan = judged(returns, values, relative_halfwidth=0.001, level=0.9)
+    plan = judge(returns, values, relative_halfwidth=0.001, level=0.9)
     assert plan.variance == pytest.approx(np.var(returns), rel=0.01)
     assert plan.halfwidth == pytest.approx(0.001 * values.mean())
     assert plan.monte_carlo_episodes.estimate == pytest.approx(
@@ -198,26 +199,30 @@ def test_a_halfwidth_that_no_number_of_episodes_reaches_is_refused():
 def test_actions_make_all_the_variance():
     """4x4: the environment is deterministic and has one start; the numbers against the oracle's and a real run's."""
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
-    plan = bps.plan(policy, mdp, halfwidth=0.5)
+    plan = bps.plan(policy, mdp, halfwidth=0.5, seed=0)
     assert plan.action_share.low > 0.9
     assert plan.action_share.high == 1.0
     assert not plan.no_gain
     needed = episodes_for(bps.oracle.variance(mdp, policy, None, "mc"), 0.5, 0.95)
     assert plan.monte_carlo_episodes.low < needed < plan.monte_carlo_episodes.high
-    assert plan.auto_episodes.estimate == plan.pilot == 200
+    enough = bps.evaluate(policy, mdp, int(plan.auto_episodes.estimate), seed=0)
+    assert enough.episodes < needed / 10
+    assert 0.8 < enough.error.half_width(0.95) / 0.5 < 1.3  # the farthest return of more episodes is farther
+    wide = bps.plan(policy, mdp, halfwidth=2.6, seed=0)
+    assert wide.auto_episodes.estimate == wide.pilot == 200, "fewer would teach less"
     real = bps.evaluate(policy, mdp, 200, seed=0)
-    assert 0.5 < plan.savings.estimate / real.savings < 2.0
+    assert 0.5 < plan.savings.estimate / real.tight_savings < 2.0
     assert abs(plan.value - bps.oracle.value(mdp, policy)) < 4.9 * plan.std_error
     assert plan.value != real.value, "another random stream"
-    assert str(bps.plan(policy, mdp, halfwidth=0.5)) == str(plan)
+    assert str(bps.plan(policy, mdp, halfwidth=0.5, seed=0)) == str(plan)
 
 
 def test_the_agent_that_gains_and_the_agent_that_does_not():
-    agent = bps.plan(CARTPOLE, "CartPole-v1", 100, relative_halfwidth=0.1)
+    agent = bps.plan(CARTPOLE, "CartPole-v1", 100, relative_halfwidth=0.1, seed=0)
     assert agent.action_share.low > 0.5
     assert agent.savings.low > 1.2
     assert agent.auto_episodes.estimate < agent.monte_carlo_episodes.estimate
-    start = bps.plan(CARTPOLE.with_name("ppo-pendulum-v1.zip"), "Pendulum-v1", 60)
+    start = bps.plan(CARTPOLE.with_name("ppo-pendulum-v1.zip"), "Pendulum-v1", 60, seed=0)
     assert start.action_share.high < 0.5
     assert start.largest_savings < 2.0
     assert (start.halfwidth, start.monte_carlo_episodes, start.auto_episodes) == (None, None, None)
@@ -254,7 +259,7 @@ def policy_for(env: type[gymnasium.Env[Any, Any]]) -> bps.Policy:
 
 
 def test_starts_make_all_the_variance():
-    plan = bps.plan(policy_for(Starts), partial(Starts, 0.01), 60, halfwidth=0.1)
+    plan = bps.plan(policy_for(Starts), partial(Starts, 0.01), 60, halfwidth=0.1, seed=0)
     assert plan.no_gain == "starts and the environment make at least 100% of the variance"
     assert plan.monte_carlo_episodes is not None
     assert "nothing to gain over Monte Carlo, because starts" in str(plan)
@@ -265,7 +270,7 @@ def test_a_deterministic_policy():
     policy = bps.FunctionPolicy(
         lambda observation: 0, (Starts.observation_space, Starts.action_space), is_deterministic=True
     )
-    plan = bps.plan(policy, Starts, 60, halfwidth=0.1)
+    plan = bps.plan(policy, Starts, 60, halfwidth=0.1, seed=0)
     assert plan.no_gain.startswith("the policy is deterministic")
     assert (plan.action_share.estimate, plan.action_share.high, plan.largest_savings) == (0.0, 0.0, 1.0)
     assert plan.monte_carlo_episodes.low < episodes_for(25.0, 0.1, 0.95) < plan.monte_carlo_episodes.high
@@ -275,18 +280,18 @@ def test_a_deterministic_policy():
 
 def test_a_policy_of_unknown_probabilities():
     rng = np.random.default_rng(0)
-    noisy = bps.plan(lambda observation: int(rng.integers(2)), partial(Starts, 10.0), 60, halfwidth=0.1)
+    noisy = bps.plan(lambda observation: int(rng.integers(2)), partial(Starts, 10.0), 60, halfwidth=0.1, seed=0)
     assert noisy.no_gain.startswith("the policy's action probabilities are unknown")
     assert noisy.action_share.low > 0.5
     assert noisy.monte_carlo_episodes is not None
     assert noisy.auto_episodes is None
-    steady = bps.plan(lambda observation: 0, Starts, 60, halfwidth=0.1)
+    steady = bps.plan(lambda observation: 0, Starts, 60, halfwidth=0.1, seed=0)
     assert (steady.action_share.estimate, steady.action_share.high) == (0.0, None)
     assert "the pilot cannot tell how precisely" in str(steady)
 
 
 def test_from_no_variance_nothing_is_promised():
-    plan = bps.plan(policy_for(Toy), Toy, 60, halfwidth=0.1)
+    plan = bps.plan(policy_for(Toy), Toy, 60, halfwidth=0.1, seed=0)
     assert plan.value == 5.0
     assert plan.variance == 0.0
     unknown = (plan.std_error, plan.action_share, plan.savings, plan.monte_carlo_episodes, plan.auto_episodes)
@@ -297,14 +302,14 @@ def test_from_no_variance_nothing_is_promised():
 
 
 def test_an_environment_that_does_not_obey_its_seed():
-    plan = bps.plan(policy_for(Lawless), partial(Lawless, 1.0), 60, halfwidth=0.1)
+    plan = bps.plan(policy_for(Lawless), partial(Lawless, 1.0), 60, halfwidth=0.1, seed=0)
     assert plan.action_share is None
     assert "do not start alike" in plan.doubts[0]
     assert plan.monte_carlo_episodes is not None
 
 
 def test_a_value_that_may_be_zero_has_no_relative_interval():
-    plan = bps.plan(policy_for(Starts), Starts, 60, relative_halfwidth=0.1)
+    plan = bps.plan(policy_for(Starts), Starts, 60, relative_halfwidth=0.1, seed=0)
     assert plan.halfwidth is None
     assert plan.monte_carlo_episodes is None
     assert any("may be 0" in doubt for doubt in plan.doubts)
@@ -313,7 +318,7 @@ def test_a_value_that_may_be_zero_has_no_relative_interval():
 def test_one_pair_that_makes_the_variance_is_named():
     returns = np.zeros((50, 2))
     returns[7] = 100.0, 0.0
-    plan = judged(returns, returns, halfwidth=1.0)
+    plan = judge(returns, returns, halfwidth=1.0)
     assert any("one pair or episode makes" in doubt for doubt in plan.doubts)
     assert (plan.monte_carlo_episodes.low, plan.monte_carlo_episodes.high) == (None, None)
     assert (plan.action_share.low, plan.action_share.high) == (None, None)
@@ -322,7 +327,7 @@ def test_one_pair_that_makes_the_variance_is_named():
 
 def test_values_without_variance_promise_nothing():
     returns, _ = synthetic(np.random.default_rng(2), 50, start=0.0)
-    plan = judged(returns, np.full_like(returns, 50.0), halfwidth=0.1)
+    plan = judge(returns, np.full_like(returns, 50.0), halfwidth=0.1)
     assert (plan.std_error, plan.savings, plan.auto_episodes) == (None, None, None)
     assert "the values of auto do not vary" in plan.doubts[0]
 
@@ -337,8 +342,7 @@ def test_values_without_variance_promise_nothing():
         ({"relative_halfwidth": -1}, InvalidArgumentError, "relative_halfwidth must be"),
         ({"halfwidth": 1.0, "relative_halfwidth": 0.1}, InvalidArgumentError, "halfwidth or relative_halfwidth"),
         ({"level": 1.0}, InvalidArgumentError, "level must be"),
-        ({"discount": 2.0}, InvalidArgumentError, "discount must be"),
-        ({"horizon": 0}, InvalidArgumentError, "horizon must be"),
+        ({"estimand": bps.Failure("return < 5")}, InvalidArgumentError, "estimand must be a Return"),
         ({"seed": -1}, InvalidArgumentError, "seed must be"),
         ({"env": "Acrobot-v1"}, SpaceMismatchError, "observation"),
         ({"policy": "nobody.zip"}, PolicyFileError, "nobody.zip"),
@@ -349,7 +353,35 @@ def test_bad_arguments(arguments: dict[str, Any], error: type[Exception], messag
         bps.plan(**({"policy": CARTPOLE, "env": "CartPole-v1", "pilot": 20} | arguments))
 
 
+def test_bad_discounts_and_horizons():
+    with pytest.raises(InvalidArgumentError, match="discount must be"):
+        bps.plan(CARTPOLE, "CartPole-v1", 20, estimand=bps.Return(discount=2.0))
+    with pytest.raises(InvalidArgumentError, match="horizon must be"):
+        bps.plan(CARTPOLE, bps.environment("CartPole-v1", horizon=0), 20)
+
+
+def test_the_discount_is_the_estimands_or_the_environments():
+    """With γ = 0 the first reward is all there is: CartPole-v1 always pays 1."""
+    with bps.environment("CartPole-v1", horizon=30) as sampler:
+        plan = bps.plan(CARTPOLE, sampler, 20, seed=0, estimand=bps.Return(discount=0.0))
+        assert (plan.value, plan.variance) == (1.0, 0.0)
+        assert plan.settings["discount"] == 0.0
+        assert bps.plan(CARTPOLE, sampler, 20, seed=0).settings["discount"] == 1.0
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
+    short = bps.plan(policy, bps.environment(mdp, discount=0.0), 20, seed=0)
+    assert abs(short.value) <= 10.0
+    assert short.settings["discount"] == 0.0
+
+
+def test_a_seed_is_drawn_and_recorded():
+    mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
+    drawn = bps.plan(policy, mdp, 20)
+    assert bps.plan(policy, mdp, 20).settings["seed"] != drawn.settings["seed"]
+    assert bps.plan(policy, mdp, 20, seed=drawn.settings["seed"]).to_json() == drawn.to_json()
+
+
 def test_continuous_actions_beyond_the_bounds():
     """A Gaussian policy in an environment that pays its actions: all variance is the actions'."""
-    plan = bps.plan(bps.GaussianMLP.init(0, PaysAction.observation_space, PaysAction.action_space), PaysAction, 100)
+    policy = bps.GaussianMLP.init(0, PaysAction.observation_space, PaysAction.action_space)
+    plan = bps.plan(policy, PaysAction, 100, seed=0)
     assert plan.action_share.high > 0.8

@@ -1,6 +1,7 @@
-"""The estimate for people: text, HTML, JSON, and the page."""
+"""The page about an estimate, and the lines that repeat it."""
 
-import json
+import dataclasses
+import datetime
 import re
 import shutil
 import subprocess
@@ -10,14 +11,23 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch.inference.stopping import Ended, Target
+from bpsearch.report import words
+from bpsearch.report.page import render
+from bpsearch.report.repeat import repeat_lines
+from test_words import estimate_of, events, plain_returns, weighted
 
+ENV, POLICY = "bpsearch/Gridworld-v0", "gridworld-early"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
+SETTINGS = {"policy": POLICY, "env": ENV, "episodes": 400, "method": "bpg", "seed": 0}
+
+
 @pytest.fixture(scope="module")
 def result():
-    return bps.evaluate("gridworld-early", bps.envs.gridworld(), 600, "bpg", seed=0)
+    return weighted(return_range=(0.0, 2.0), weight_bound=4.0, method="bpg", settings=SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +53,8 @@ class Structure(HTMLParser):
 
 
 def test_the_page_is_one_file_without_network(page, result):
-    text = page.read_text()
+    assert page.parts[-2:] == ("deep", "report.html")
+    text = page.read_text(encoding="utf-8")
     structure = Structure()
     structure.feed(text)
     assert not structure.open
@@ -51,61 +62,151 @@ def test_the_page_is_one_file_without_network(page, result):
     without_names = re.sub(r'xmlns(:\w+)?="[^"]*"', "", text)
     assert not re.search(r"(src|href)=\"(?!#)", without_names)
     assert "http" not in re.sub(r"<metadata>.*?</metadata>", "", without_names, flags=re.S)
-    assert f"{result.value:.6g}" in text
     for part in ("95% interval", "prefers-color-scheme: dark", "@media print", "bps.evaluate(", "jax", "method"):
         assert part in text
+    assert f'<div class="value">{words.value_text(result)}</div>' in text
+    assert datetime.date.today().isoformat() in text
     assert page.stat().st_size < 400_000
 
 
-def titles(estimate, path):
-    return re.findall("<h3>(.*?)</h3>", estimate.report(path).read_text())
+def titles(page):
+    return re.findall("<h3>(.*?)</h3>", page)
 
 
-def test_the_page_shows_what_the_method_has_to_show(result, tmp_path):
+def test_the_page_shows_what_the_method_has_to_show(page):
     """Weights that are all 1, and variances that differ by luck alone, have no figure."""
     settled, batches = "The estimate as it settled", "Variance, batch by batch"
-    env = bps.envs.gridworld()
-    auto = bps.evaluate("gridworld-early", env, 300)
-    assert titles(auto, tmp_path / "auto.html") == [settled, batches, "Returns, and what is left of them"]
-    assert "effective sample size" not in (tmp_path / "auto.html").read_text()
-    assert "importance weighting" not in (tmp_path / "auto.html").read_text()
-    assert "unknown: unknown" not in (tmp_path / "auto.html").read_text()
-    monte_carlo = bps.evaluate("gridworld-early", env, 300, "mc")
-    assert titles(monte_carlo, tmp_path / "mc.html") == [settled, "Returns"]
+    returns = plain_returns()
+    corrected = render(estimate_of(0.1 * returns - 26.4, returns=returns))
+    assert titles(corrected) == [settled, batches, "Returns, and what is left of them"]
+    assert "effective sample size" not in corrected
+    assert "importance weighting" not in corrected
+    assert titles(render(estimate_of(returns))) == [settled, "Returns"]
     differs = "How the behavior differs from the policy"
-    assert titles(result, tmp_path / "bpg.html") == [settled, batches, "Importance weights", "Returns", differs]
-    assert "effective sample size" in (tmp_path / "bpg.html").read_text()
-    failure = bps.evaluate("gridworld-early", env, 300, "mc", failure="return < -80")
-    assert titles(failure, tmp_path / "failure.html") == [settled]
-    assert '<p class="sentence">Probability of return &lt; -80: ' in (tmp_path / "failure.html").read_text()
+    assert titles(page.read_text()) == [settled, batches, "Importance weights", "Returns", differs]
+    assert "effective sample size" in page.read_text()
+    failure = render(events(3, 100))
+    assert titles(failure) == [settled]
+    assert '<p class="sentence">Probability of return &lt; -80: ' in failure
 
 
-def test_names_in_the_page_are_escaped(result, tmp_path):
-    import dataclasses
-
-    evil = dataclasses.replace(result, settings=result.settings | {"policy": "<script>alert(1)</script>"})
-    assert "<script>" not in evil.report(tmp_path / "evil.html").read_text()
-
-
-def test_short_and_degenerate_studies_have_a_page(tmp_path):
-    for episodes in (1, 2, 101):
-        few = bps.evaluate("gridworld-early", bps.envs.gridworld(), episodes, "mc")
-        assert few.report(tmp_path / f"{episodes}.html").exists()
-    one = bps.evaluate("gridworld-early", bps.envs.gridworld(), 1)
-    assert one.interval() is None
-    assert "interval unknown" in str(one)
-    assert json.loads(json.dumps(one.to_json()))["interval"] is None
+def test_the_page_shows_three_intervals_each_with_its_promise(page, result):
+    text = page.read_text()
+    for promise in words.promises(result):
+        assert f'<strong>{promise.name}</strong><br><span class="ends">{promise.shown}</span>' in text
+        assert f">{promise.kind[0].upper()}{promise.kind[1:]}.</p>" in text
+    assert text.count('<div class="scale">') == 3
+    unbounded = render(estimate_of(plain_returns()))
+    assert unbounded.count('<div class="scale">') == 2
+    assert "Unknown, because it needs bounded returns (<code>return_range</code>).</p>" in unbounded
+    assert "central limit" not in text
+    assert "Bernstein" not in text
 
 
-def test_text_html_and_json(result):
-    assert "95% interval" in str(result)
-    assert "as good as" in str(result)
-    assert result._repr_html_().startswith("<table>")
-    read = json.loads(json.dumps(result.to_json()))
-    assert read["value"] == result.value
-    assert read["interval_kind"] == result.interval_kind
-    assert read["diagnostics"]["effective_sample_size"] > 500
-    assert read["settings"]["method"] == "bpg"
+def test_the_bars_of_the_intervals_are_to_scale(page, result):
+    bars = re.findall(r'<i style="left: ([\d.]+)%; width: ([\d.]+)%"></i><b style="left: ([\d.]+)%">', page.read_text())
+    low, high = result.certified_interval()
+    for promise, bar in zip(words.promises(result), bars, strict=True):
+        start, end = promise.interval
+        expected = [start - low, end - start, result.value - low]
+        np.testing.assert_allclose([float(part) for part in bar], 100.0 * np.array(expected) / (high - low), atol=0.01)
+
+
+def test_names_in_the_page_are_escaped():
+    evil = "<script>alert(1)</script>"
+    settings = SETTINGS | {"policy": evil, "more": evil}
+    assert "<script>" not in render(estimate_of(plain_returns(), settings=settings, method=evil, no_help=f"`{evil}`"))
+
+
+def test_short_and_degenerate_studies_have_a_page():
+    for values in ([2.0], [2.0, 3.0], [2.0, 2.0, 2.0]):
+        assert "Expected return of the policy</h1>" in render(estimate_of(values))
+    assert "Return &lt; -80 in none of 100 episodes" in render(events(0, 100))
+    assert "<pre>" not in render(events(0, 100))
+
+
+def run(lines):
+    """What the lines would print."""
+    printed = []
+    exec(lines, {"print": printed.append})
+    return printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"failure": "return < -80"},
+        {"target": 12.0},
+        {"target": Target(halfwidth=40.0, kind="certified")},
+        {"estimand": bps.Return(discount=1.0, return_range=(-550.0, 101.0))},
+        {"store": "study.db"},
+    ],
+    ids=lambda arguments: next(iter(arguments), "nothing else"),
+)
+def test_the_lines_that_repeat_it_run(arguments, tmp_path, monkeypatch):
+    """Those of the page, and a store does not spare the episodes."""
+    monkeypatch.chdir(tmp_path)
+    found = bps.evaluate(POLICY, ENV, 200, "mc", **arguments)
+    shown = re.search("<pre>(.*?)</pre>", render(found), flags=re.S).group(1)
+    lines = repeat_lines(found)
+    assert shown == lines.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("'", "&#39;")
+    monkeypatch.chdir(tmp_path.parent)
+    (again,) = run(lines)
+    assert (again.value, again.episodes, again.ended) == (found.value, found.episodes, found.ended)
+    assert again.anytime_interval() == found.anytime_interval()
+
+
+@pytest.mark.parametrize("ended", [Ended.INTERRUPTED, Ended.TIME_LIMIT])
+def test_what_was_cut_short_is_repeated_with_as_many_episodes(ended):
+    found = bps.evaluate(POLICY, ENV, 200, "mc", seed=3)
+    cut = dataclasses.replace(
+        found, ended=ended, settings=found.settings | {"episodes": 9000, "target": {"seconds": 9}}
+    )
+    lines = repeat_lines(cut)
+    assert "after 200 episodes" in lines
+    assert run(lines)[0].value == found.value
+
+
+def test_settings_of_the_environment_are_repeated_with_it():
+    """The names are those of the command's options."""
+    cut = bps.environment(ENV, horizon=5, discount=0.9)
+    found = bps.evaluate(POLICY, cut, 100, "mc", seed=0)
+    named = dataclasses.replace(found, settings=found.settings | {"env": ENV, "horizon": 5, "discount": 0.9})
+    assert "bps.environment('bpsearch/Gridworld-v0', horizon=5, discount=0.9)" in repeat_lines(named)
+    assert run(repeat_lines(named))[0].value == found.value
+    settings = {"policy": "model.zip", "env": "CartPole-v1", "episodes": 100, "discount": 0.9, "env_kwargs": {"a": 1}}
+    lines = repeat_lines(dataclasses.replace(found, settings=settings))
+    assert lines.endswith(
+        "print(bps.evaluate('model.zip', bps.environment('CartPole-v1', env_kwargs={'a': 1}), episodes=100, "
+        "estimand=bps.Return(0.9)))"
+    )
+    settings |= {"failure": "return < 9", "env_kwargs": None}
+    lines = repeat_lines(dataclasses.replace(found, settings=settings))
+    assert lines.endswith(
+        "print(bps.evaluate('model.zip', 'CartPole-v1', episodes=100, estimand=bps.Failure('return < 9', 0.9)))"
+    )
+    assert bps.Failure("return < 9", 0.9).of_discount == 0.9
+
+
+def test_objects_are_not_repeated_by_a_line_that_cannot_run(result):
+    for policy, env in ((bps.shipped_policy(POLICY), bps.envs.gridworld()), ("<SoftmaxTable>", "<TabularMDP>")):
+        objects = {"policy": policy, "env": env, "horizon": 9, "discount": 0.9}
+        made = dataclasses.replace(result, settings=result.settings | objects)
+        lines = repeat_lines(made).splitlines()
+        assert all(line.startswith("# ") for line in lines)
+        assert "policy (SoftmaxTable) and env (TabularMDP)" in lines[0]
+        assert lines[-1] == "# print(bps.evaluate(policy, env, episodes=400, method='bpg', seed=0))"
+    outcome = dataclasses.replace(result, settings=result.settings | {"estimand": f"Outcome(function={render})"})
+    assert "estimand (Outcome)" in repeat_lines(outcome)
+    assert repeat_lines(dataclasses.replace(result, settings={})) == ""
+
+
+def test_an_evaluation_of_objects_says_so():
+    found = bps.evaluate(bps.shipped_policy(POLICY), bps.envs.gridworld(), 100, bps.OnPolicy(), seed=0)
+    assert repeat_lines(found).startswith("# ")
+    for name in ("policy (SoftmaxTable)", "env (TabularMDP)", "method"):
+        assert name in repeat_lines(found)
 
 
 def test_where_actions_make_no_variance_the_estimate_says_so():
@@ -113,14 +214,14 @@ def test_where_actions_make_no_variance_the_estimate_says_so():
     transitions[0, :, 1:] = 0.5
     rewards[0, :, 1] = 1.0
     coin = bps.TabularMDP(transitions, rewards, [1.0, 0, 0], [False, True, True], horizon=1)
-    result = bps.evaluate(bps.SoftmaxTable.uniform(3, 2), coin, 500)
+    result = bps.evaluate(bps.SoftmaxTable.uniform(3, 2), coin, 500, seed=0)
     assert "behavior search cannot help here, because the policy's action noise" in str(result)
     assert result.explained < 0.03
 
 
 def chromium(directory, *arguments):
     flags = (
-        "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
+        "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
         "--disable-component-update --disable-sync --hide-scrollbars --virtual-time-budget=2000"
     )
     done = subprocess.run(

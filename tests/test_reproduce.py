@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.experiments.claims import (
+from bpsearch.paper.claims import (
     Verdict,
     number_claim,
     reduction_interval,
     significance_claim,
 )
-from bpsearch.experiments.curves import checkpoints, running_squared_errors
-from bpsearch.experiments.runs import Run, execute, means_only
-from bpsearch.trials import Trials
+from bpsearch.paper.curves import checkpoints, running_squared_errors
+from bpsearch.paper.runs import Run, execute, means_only
+from bpsearch.paper.trials import Trials
 from test_cli import bpsearch
 
 

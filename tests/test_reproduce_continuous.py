@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.experiments.continuous import Continuous, ContinuousExtras, Domain
-from bpsearch.experiments.continuous_figure import Curve
-from bpsearch.experiments.reproduce import progress_display, run_experiments
-from bpsearch.experiments.starts import returns_by_start
-from bpsearch.experiments.step_choice import Reference, choose_step, diverged
-from bpsearch.variance_split import split_variance
+from bpsearch.inference.variance_split import split_variance
+from bpsearch.paper.continuous import Continuous, ContinuousExtras, Domain
+from bpsearch.paper.continuous_figure import Curve
+from bpsearch.paper.reproduce import progress_display, run_experiments
+from bpsearch.paper.starts import returns_by_start
+from bpsearch.paper.step_choice import Reference, choose_step, diverged
 
 BATCH = 20
 CARTPOLE = Domain(

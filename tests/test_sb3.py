@@ -156,18 +156,21 @@ def test_episodes_of_agents_do_not_depend_on_the_number_of_environments(env_id: 
 def test_search_agrees_with_monte_carlo() -> None:
     """|z| < 4 for the difference of two means: a false alarm once in 16,000 seeds."""
     policy = bps.load_sb3(CARTPOLE, "CartPole-v1", adapt="action_net")
-    search = bps.BPG(normalized(1e-3))
-    state = search.init(policy)
+    search, valuation = bps.BPG(normalized(1e-3)), bps.Valuation(bps.estimators.importance_sampling)
+    state, known = search.init(policy), valuation.init(policy)
     values, moved = [], 0.0
     with bps.GymnasiumSampler("CartPole-v1", horizon=100) as sampler:
         for batch in range(4):
             behavior = search.behavior(state)
-            state, info = search.step(state, bps.sample(sampler, behavior, 60, seed=5, batch=batch))
-            values.append(info.values)
+            episodes = bps.sample(sampler, behavior, 60, seed=5, batch=batch)
+            valued = valuation.value(known, episodes)
+            state, info = search.step(state, episodes)
+            np.testing.assert_allclose(info.values, valued.values, rtol=1e-12)
+            values.append(valued.values)
             moved = max(moved, float(np.abs(behavior.flat - policy.flat).max()))
         reference = bps.sample(sampler, policy, 240, seed=6).returns()
     assert moved > 0.0
-    assert np.abs(info.log_weights).max() > 0.01
+    assert np.abs(valued.log_weights).max() > 0.01
     ours = np.concatenate(values)
     error = np.sqrt(np.var(ours, ddof=1) / len(ours) + np.var(reference, ddof=1) / len(reference))
     assert abs(ours.mean() - reference.mean()) < 4.0 * error

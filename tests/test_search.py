@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch.control_variates import TabularModel
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.estimators import advantage_sum, doubly_robust, per_decision
-from bpsearch.models import TabularModel
+from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, log_ratios, per_decision
+from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.search import constant, decaying, normalized
 
 MDP = bps.envs.gridworld()
@@ -18,7 +19,7 @@ def all_searches():
     model = TabularModel.like(MDP)
     return {
         "on-policy": bps.OnPolicy(),
-        "advantage sum": bps.OnPolicy(advantage_sum, model),
+        "advantage sum": OnPolicyCurve(advantage_sum, model),
         "bpg": bps.BPG(1e-5),
         "bpg without baseline": bps.BPG(1e-5, baseline=False),
         "bpg normalized": bps.BPG(normalized(0.05), patience=3),
@@ -44,22 +45,80 @@ def run(search, batches, seed=0):
 
 @pytest.mark.parametrize("name", all_searches())
 def test_protocol(name):
-    """Starts at the evaluation policy; gives one value per episode; its state is arrays and can be carried on."""
+    """Starts at the evaluation policy; values what it learns from; its state is arrays and can be carried on."""
     search = all_searches()[name]
     state = search.init(POLICY)
     np.testing.assert_array_equal(search.behavior(state).flat, POLICY.flat)
+    assert search.shift(state) == 0.0
     final, infos = run(search, 4)
     for info in infos:
-        assert info.values.shape == info.log_weights.shape == (50,)
-        assert info.second_moment == pytest.approx(np.mean(info.values**2))
-    leaves, structure = jax.tree_util.tree_flatten(final)
-    assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
-    restored = jax.tree_util.tree_unflatten(structure, [np.array(leaf) for leaf in leaves])
+        assert info.values.shape == (0 if name == "on-policy" else 50,)
+        assert info.second_moment == pytest.approx(np.mean(info.values**2) if info.values.size else 0.0)
+    restored = assert_restorable(final)
     batch = bps.sample(MDP, search.behavior(restored), episodes=50, seed=0, batch=4)
-    again, _ = search.step(restored, batch)
-    expected, _ = run(search, 5)
-    for one, other in zip(*(jax.tree_util.tree_leaves(s) for s in (again, expected)), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same_bits(search.step(restored, batch)[0], run(search, 5)[0])
+
+
+def assert_restorable(state):
+    """Nothing but arrays; the state made again from copies of them."""
+    leaves, structure = jax.tree_util.tree_flatten(state)
+    assert all(isinstance(leaf, np.ndarray | np.generic) for leaf in leaves)
+    return jax.tree_util.tree_unflatten(structure, [np.array(leaf) for leaf in leaves])
+
+
+def assert_same_bits(one, other):
+    for a, b in zip(*(jax.tree_util.tree_leaves(state) for state in (one, other)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def all_valuations():
+    model = TabularModel.like(MDP)
+    return {
+        "monte carlo": bps.Valuation(),
+        "importance sampling": bps.Valuation(importance_sampling),
+        "advantage sum": bps.Valuation(advantage_sum, model),
+        "doubly robust": bps.Valuation(doubly_robust, model),
+        "doubly robust fixed": bps.Valuation(doubly_robust, TabularModel.like(MDP, "fixed", 2)),
+        "control variates": bps.Valuation(control_variates=(bps.Scores(), bps.TabularAdvantages())),
+    }
+
+
+@pytest.mark.parametrize("name", all_valuations())
+def test_protocol_of_valuations(name):
+    """One value, one log-weight and one return per episode; its state is arrays and can be carried on."""
+    valuation = all_valuations()[name]
+    behavior = POLICY if valuation.estimator.on_policy else bps.SoftmaxTable(0.9 * POLICY.logits)
+    batches = [bps.sample(MDP, behavior, episodes=50, seed=0, batch=number) for number in range(5)]
+
+    def learn(state, batches):
+        for batch in batches:
+            state = valuation.learn(state, batch)
+        return state
+
+    state = learn(valuation.init(POLICY), batches[:4])
+    valued = valuation.value(state, batches[4])
+    assert valued.values.shape == valued.log_weights.shape == valued.returns.shape == (50,)
+    np.testing.assert_array_equal(valued.returns, batches[4].returns())
+    np.testing.assert_allclose(valued.log_weights, log_ratios(POLICY, batches[4]).sum(axis=1), atol=1e-12)
+    shifted = valuation.value(state, batches[4], 7.0).values
+    expected = (
+        valued.values if valuation.estimator.on_policy else valued.values + 7.0 * (1 - np.exp(valued.log_weights))
+    )
+    np.testing.assert_allclose(shifted, expected, atol=1e-10)
+    restored = assert_restorable(state)
+    assert_same_bits(valuation.learn(restored, batches[4]), learn(valuation.init(POLICY), batches))
+    np.testing.assert_array_equal(valuation.value(restored, batches[4]).values, valued.values)
+
+
+@pytest.mark.parametrize("name", [name for name in all_searches() if name not in ("on-policy", "dr-bpg update")])
+def test_a_study_values_episodes_as_the_search_learns_from_them(name):
+    """Two routes: the search's own compiled step, and the valuation that it is given by default."""
+    search = all_searches()[name]
+    told = []
+    estimate = bps.Study(POLICY, search, seed=0).run(
+        MDP, episodes=400, on_batch=lambda _, info: told.append(info.values)
+    )
+    np.testing.assert_allclose(estimate.data.values, np.concatenate(told), rtol=1e-12, atol=1e-10)
 
 
 def test_one_step_is_algorithm_1():
@@ -102,7 +161,7 @@ def test_the_normalised_step_does_not_depend_on_the_unit_of_the_rewards():
     finals = []
     for env in (MDP, cents):
         study = bps.Study(POLICY, search, seed=3)
-        study.run(env, episodes=500, batch_size=100)
+        study.run(env, episodes=500)
         finals.append(study.state.parameters)
     np.testing.assert_allclose(finals[0], finals[1], rtol=1e-9)
 
@@ -138,7 +197,7 @@ def test_a_fixed_model_is_learned_first_and_then_stands_still():
         state, info = search.step(state, batch)
         if number < 2:  # valued without a model
             np.testing.assert_allclose(info.values, batch.returns(), rtol=1e-12)
-        models.append(np.array(state.valuation.model.q))
+        models.append(np.array(state.objective.model.q))
         thetas.append(np.array(state.parameters))
     assert not models[0].any()
     assert models[1].any()
@@ -149,13 +208,12 @@ def test_a_fixed_model_is_learned_first_and_then_stands_still():
 
 def test_the_learned_model_is_the_truth_where_everything_was_seen():
     """A deterministic environment seen everywhere: q̂ is q exactly."""
-    search = bps.OnPolicy(advantage_sum, TabularModel.like(MDP))
+    valuation = bps.Valuation(advantage_sum, TabularModel.like(MDP))
     uniform = bps.SoftmaxTable.uniform(16, 4)
-    state = search.init(uniform)
-    state, _ = search.step(state, bps.sample(MDP, uniform, episodes=500, seed=0))
+    state = valuation.learn(valuation.init(uniform), bps.sample(MDP, uniform, episodes=500, seed=0))
     truth = bps.oracle.q_function(MDP, uniform)
-    np.testing.assert_allclose(state.valuation.model.q, truth.q, atol=1e-9)
-    np.testing.assert_allclose(state.valuation.model.v, truth.v, atol=1e-9)
+    np.testing.assert_allclose(state.model.q, truth.q, atol=1e-9)
+    np.testing.assert_allclose(state.model.v, truth.v, atol=1e-9)
 
 
 @pytest.mark.parametrize(

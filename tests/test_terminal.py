@@ -81,7 +81,8 @@ def test_quiet_where_there_is_no_terminal(tmp_path):
 COMPLETIONS = {
     "bpsearch eval": "evaluate",
     "bpsearch study ab": "abandon",
-    "bpsearch evaluate --target": "--target-halfwidth",
+    "bpsearch evaluate --targ": "--target",
+    "bpsearch evaluate --relative": "--relative-target",
     "bpsearch evaluate --method pd": "pdis-bpg",
 }
 COMPLETE = """

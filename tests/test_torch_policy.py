@@ -24,7 +24,7 @@ from torch.distributions import (
 
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, MissingDependencyError, SpaceMismatchError
-from bpsearch.policies.torch import TorchPolicy, from_torch
+from bpsearch.integrations.torch import TorchPolicy, from_torch
 
 OBSERVATIONS = Box(-1.0, 1.0, (3,), np.float64)
 
@@ -139,7 +139,7 @@ def check_episode_scores(policy: TorchPolicy) -> None:
 def test_scores_of_episodes_are_those_of_each_alone(
     kind: str, adapt: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bpsearch.policies.torch._CHUNK", 5)  # episodes begin in one pass and end in the next
+    monkeypatch.setattr("bpsearch.integrations.torch._CHUNK", 5)  # episodes begin in one pass and end in the next
     policy = policy_of(kind, adapt=adapt)
     # The scale of a Gaussian is no linear layer's.
     assert (policy.architecture.layers is None) == (adapt is None and KINDS[kind][2].__code__.co_argcount == 2)
@@ -281,19 +281,25 @@ def test_names_that_need_torch_are_found_late() -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "bpsearch.policies.torch")
+    monkeypatch.delitem(sys.modules, "bpsearch.integrations.torch")
+    monkeypatch.delitem(vars(bps), "from_torch", raising=False)  # kept there once it is found
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingDependencyError, match=r"needs the package torch.*pip install 'bpsearch\[sb3\]'"):
         bps.from_torch  # noqa: B018
 
 
 def test_a_study_of_another_module_compiles_nothing_anew() -> None:
-    from bpsearch.search import adaptive
+    from bpsearch.inference import valuation
+    from bpsearch.search import adaptive, compiled
 
+    programs = (adaptive._propose, adaptive._limit, adaptive._value, compiled._jitted_update, valuation._jitted_value)
+    method = bps.Method(bps.AdaptiveBPG(), bps.Valuation(bps.estimators.importance_sampling), batch_size=8)
     sizes = []
-    for _ in range(2):
-        module = Module(2, lambda x: Categorical(logits=x))
-        module.hidden = torch.nn.Linear(4, 4).double()
-        bps.evaluate(module, "CartPole-v1", 24, "bpg", batch_size=8, horizon=8)
-        sizes.append((adaptive._propose._cache_size(), adaptive._limit._cache_size(), adaptive._valued._cache_size()))
+    with bps.environment("CartPole-v1", horizon=8) as sampler:
+        for _ in range(2):
+            module = Module(2, lambda x: Categorical(logits=x))
+            module.hidden = torch.nn.Linear(4, 4).double()
+            bps.evaluate(module, sampler, 24, method, seed=0)
+            sizes.append([program._cache_size() for program in programs])
+    assert min(sizes[0][:3]) > 0, "something was compiled"
     assert sizes[0] == sizes[1]

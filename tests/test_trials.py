@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch.trials import Job, Trials, run_jobs
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.trials import Job, Trials, run_jobs
 
 PROGRAM = """
 import sys, jax, numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import bpsearch as bps
-from bpsearch.trials import Trials
+from bpsearch.paper.trials import Trials
 assert len(jax.devices()) == int(sys.argv[1])
 trials = Trials(bps.BPG(1e-5), iterations=20, batch_size=50, seed=3, group=1)
 states, means = trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 7)
@@ -59,7 +60,7 @@ def test_a_trial_is_the_search_step_by_step():
 
 def test_jobs_share_the_devices_and_keep_their_groups_apart():
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
-    searches = (bps.OnPolicy(), bps.BPG(1e-5), bps.BPG(1e-4))
+    searches = (OnPolicyCurve(), bps.BPG(1e-5), bps.BPG(1e-4))
     jobs = [Job(Trials(search, 4, 20, seed=2, group=2), mdp, policy, list(range(5))) for search in searches]
     found = {}
     for position, group, (_, means) in run_jobs(jobs):
@@ -77,11 +78,12 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import bpsearch as bps
 from bpsearch.estimators import advantage_sum
-from bpsearch.models import TabularModel
-from bpsearch.trials import Job, Trials, _run_block, run_jobs
+from bpsearch.control_variates import TabularModel
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.trials import Job, Trials, _run_block, run_jobs
 mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
 models = [TabularModel.like(mdp, "fixed", 2), TabularModel.like(mdp, "fixed", 3), TabularModel.like(mdp, refit=1.5)]
-searches = [bps.BPG(1e-5), bps.BPG(1e-4), bps.BPG(1e-3), *(bps.OnPolicy(advantage_sum, model) for model in models)]
+searches = [bps.BPG(1e-5), bps.BPG(1e-4), bps.BPG(1e-3), *(OnPolicyCurve(advantage_sum, model) for model in models)]
 jobs = [Job(Trials(search, 4, 20, group=2), mdp, policy, list(range(6))) for search in searches]
 groups = [(position, *group) for position, group, _ in run_jobs(jobs)]
 assert len(set(groups)) == 18, groups
@@ -95,6 +97,6 @@ def test_an_error_in_a_group_reaches_the_caller():
     def broken(search, state, info, batch):
         raise ArithmeticError("no record")
 
-    trials = Trials(bps.OnPolicy(), iterations=2, batch_size=5, record=broken)
+    trials = Trials(OnPolicyCurve(), iterations=2, batch_size=5, record=broken)
     with pytest.raises(ArithmeticError, match="no record"):
         trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 20)

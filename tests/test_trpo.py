@@ -7,10 +7,10 @@ import pytest
 
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError
+from bpsearch.paper.training import RECIPES, TRPO
+from bpsearch.paper.training.recipes import TRPORecipe
+from bpsearch.paper.training.trpo import _advantages, _conjugate_gradients
 from bpsearch.sampling.compiled import trajectories_inside_jit
-from bpsearch.training import RECIPES, TRPO
-from bpsearch.training.recipes import TRPORecipe
-from bpsearch.training.trpo import _advantages, _conjugate_gradients
 
 
 def test_conjugate_gradients_solve_the_system():

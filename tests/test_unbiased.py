@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from bpsearch._core.jaxtools import replace
+from bpsearch.control_variates import TabularModel
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, monte_carlo, per_decision
-from bpsearch.models import TabularModel
-from bpsearch.numerics import replace
+from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.search import normalized
 from enumeration import (
     CASES,
@@ -69,7 +70,7 @@ def all_pairs(search, state, everything):
             log_prob += batch.log_probs.sum()
             current, info = search.update(current, batch)
             values.append(info.values[0])
-        final = search.valuation.running_value(current.valuation) if search.valuation.revalues else 0.0
+        final = search.objective.running_value(current.objective) if search.objective.revalues else 0.0
         return log_prob, *values, final
 
     indices = jnp.arange(everything.mask.shape[0])
@@ -96,7 +97,7 @@ def searches(mdp):
         "pdis": bps.BPG(0.3, estimator=per_decision),
         "dr-predictable": bps.BPG(0.3, estimator=doubly_robust, model=model),
         "dr-fixed": bps.BPG(0.3, estimator=doubly_robust, model=fixed),
-        "as-predictable": bps.OnPolicy(advantage_sum, model),
+        "as-predictable": OnPolicyCurve(advantage_sum, model),
         "adaptive": bps.AdaptiveBPG(caution=0.0),
         "adaptive-defensive": bps.AdaptiveBPG(caution=0.0, defensive=0.3),
         "adaptive-pdis": bps.AdaptiveBPG(per_decision, caution=0.0),
@@ -121,7 +122,7 @@ def test_a_two_batch_study_is_unbiased_through_its_parameter_update(name):
 @partial(jax.jit, static_argnums=0)
 def all_triples(search, state, everything):
     """For every three trajectories as batches of one episode: log-probability, values, the last θ − θ_e."""
-    evaluation = state.valuation.evaluation
+    evaluation = state.objective.evaluation
 
     def run_triple(*indices):
         log_prob, values, current = 0.0, [], state

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import NumpyArray
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -22,22 +22,22 @@ class Studies:
         counts: (batches,), what the episodes of each batch count in the estimate.
     """
 
-    means: Array
-    variances: Array
+    means: NumpyArray
+    variances: NumpyArray
     batch_size: int
-    counts: Array
+    counts: NumpyArray
 
     @classmethod
-    def of_episodes(cls, values: Array, batch_size: int) -> "Studies":
+    def of_episodes(cls, values: NumpyArray, batch_size: int) -> "Studies":
         """The same from single episodes, (studies, episodes)."""
         grouped = values.reshape(len(values), -1, batch_size)
         return cls(grouped.mean(axis=2), grouped.var(axis=2, ddof=1), batch_size, np.ones(grouped.shape[1]))
 
-    def estimates(self) -> Array:
+    def estimates(self) -> NumpyArray:
         """(studies, batches), the estimate after each batch."""
         return np.cumsum(self.counts * self.means, axis=1) / np.cumsum(self.counts)
 
-    def half_widths(self, level: float = LEVEL) -> Array:
+    def half_widths(self, level: float = LEVEL) -> NumpyArray:
         """(studies, batches), half the interval after each batch as `Estimate` gives it; NaN where it gives none.
 
         `intervals.martingale_error` for batches of one size n: Var(mean) = Σ_b ω_b² n Var_b / (Σ_b ω_b n)², with Welch
@@ -73,13 +73,16 @@ class Outcome:
         batch_means: (studies, batches), if the errors of batches are martingale differences; None else.
         batch_shares: (batches,), the part that each has in the estimate.
         plain: (studies,), what Monte Carlo says from the same episodes, if they are the policy's own; None else.
+        tight_half_widths: (studies,), of the intervals without room for events that no episode has shown, if the
+            others have such room; None else.
     """
 
-    estimates: Array
-    half_widths: Array
-    batch_means: Array | None = None
-    batch_shares: Array | None = None
-    plain: Array | None = None
+    estimates: NumpyArray
+    half_widths: NumpyArray
+    batch_means: NumpyArray | None = None
+    batch_shares: NumpyArray | None = None
+    plain: NumpyArray | None = None
+    tight_half_widths: NumpyArray | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,9 @@ class Cell:
         coverage_low: lower end of its 95% interval (Wilson).
         coverage_high: upper end.
         floor: what the truth's own error adds to the ratio.
+        width: median half-width of the intervals relative to Monte Carlo's, t_{n−1} sqrt(Var(g)/n), which is known;
+            None if no study has an interval, or if it was not measured.
+        tight_width: the same without room for events that no episode has shown.
     """
 
     task: str
@@ -126,6 +132,8 @@ class Cell:
     coverage_low: float
     coverage_high: float
     floor: float
+    width: float | None = None
+    tight_width: float | None = None
 
     @property
     def error(self) -> tuple[float, float, float]:
@@ -167,8 +175,8 @@ def cell(
     refined: tuple[float, float, float] | tuple[None, None, None] = (None, None, None)
     if outcome.batch_means is not None and outcome.batch_shares is not None and not biased:
         deviations = outcome.batch_shares * (outcome.batch_means - truth)
-        finite = np.isfinite(deviations).all(axis=1)
-        summed = np.sum(np.where(finite[:, None], deviations, np.inf) ** 2, axis=1)
+        finite = np.isfinite(deviations).all(axis=1, keepdims=True)
+        summed = np.sum(np.where(finite, deviations, np.inf) ** 2, axis=1)
         refined = bootstrap_mean(summed / monte_carlo)
     elif outcome.plain is not None and not biased:
         own, plain = squares / monte_carlo, (outcome.plain - truth) ** 2 / monte_carlo
@@ -193,10 +201,21 @@ def cell(
         coverage_low=float(wilson.low),
         coverage_high=float(wilson.high),
         floor=truth_error**2 / monte_carlo,
+        width=relative_width(outcome.half_widths, variance, episodes),
+        tight_width=relative_width(outcome.tight_half_widths, variance, episodes),
     )
 
 
-def bootstrap_mean(values: Array) -> tuple[float, float, float]:
+def relative_width(half_widths: NumpyArray | None, variance: float, episodes: int) -> float | None:
+    """The median half-width relative to Monte Carlo's; None without any."""
+    known = np.zeros(0) if half_widths is None else half_widths[np.isfinite(half_widths)]
+    if not len(known):
+        return None
+    plain = stats.t.ppf(0.5 + LEVEL / 2.0, episodes - 1) * np.sqrt(variance / episodes)
+    return float(np.median(known) / plain)
+
+
+def bootstrap_mean(values: NumpyArray) -> tuple[float, float, float]:
     """The mean with its 95% bootstrap interval; all infinite if a value is."""
     if not np.isfinite(values).all():
         return np.inf, np.inf, np.inf

@@ -1,4 +1,4 @@
-"""The methods: a search for each task, made by a function, since some take their shape from the task."""
+"""The methods: what is run on a task, made by a function, since some take their shape from the task."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,26 @@ from functools import partial
 
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.tasks import Task
-from bpsearch import BPG, Search, TabularMDP
-from bpsearch.evaluate import METHODS as LIBRARY
-from bpsearch.evaluate import search_for
+from bpsearch import BPG, TabularMDP, Valuation
+from bpsearch.methods import METHODS as LIBRARY
+from bpsearch.methods import find_method
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.trials import AnySearch
 from bpsearch.policies.mlp import Adapt
+from bpsearch.search import OnPolicy
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is run on one task.
+
+    Attributes:
+        search: collects the episodes, and values them batch by batch.
+        valuation: values all of them anew, by what all of them teach; None if they are valued as they come.
+    """
+
+    search: AnySearch
+    valuation: Valuation | None = None
 
 
 @dataclass(frozen=True)
@@ -18,33 +34,40 @@ class Method:
 
     Attributes:
         title: for tables.
-        search: makes the search for a task; gives None where the method cannot be used.
+        enter: what is run on a task; gives None where the method cannot be used.
         biased: whether the estimate is biased, whatever its error is.
         adapt: which parameters of a network the search may change.
         every_episode: whether the behavior may change after every episode, rather than after every batch.
     """
 
     title: str
-    search: Callable[[Task], Search | None]
+    enter: Callable[[Task], Entry | None]
     biased: bool = False
     adapt: Adapt = "last"
     every_episode: bool = False
 
 
-def of_library(name: str, task: Task) -> Search | None:
+def of_library(name: str, task: Task) -> Entry | None:
     """What `bps.evaluate(method=name)` runs."""
     needs_table = name in ("as", "dr-bpg")
-    return None if needs_table and not isinstance(task.env, TabularMDP) else search_for(name, task.env)
+    if needs_table and not isinstance(task.env, TabularMDP):
+        return None
+    method = find_method(name, task.env)
+    if not isinstance(method.search, OnPolicy):
+        return Entry(method.search)
+    valuation = method.valuation
+    curve = OnPolicyCurve(valuation.estimator, valuation.model)
+    return Entry(curve, valuation if valuation.control_variates else None)
 
 
-def paper(factor: float, task: Task) -> Search:
+def paper(factor: float, task: Task) -> Entry:
     """The paper's algorithm with a constant step."""
-    return BPG(factor * task.paper_step)
+    return Entry(BPG(factor * task.paper_step))
 
 
-def ros(rate: float, task: Task) -> Search:
+def ros(rate: float, task: Task) -> Entry:
     """Robust on-policy sampling; networks, whose parameters serve all states at once, bear a hundredth of the rate."""
-    return ROS(rate if isinstance(task.env, TabularMDP) else 0.01 * rate)
+    return Entry(ROS(rate if isinstance(task.env, TabularMDP) else 0.01 * rate))
 
 
 METHODS: dict[str, Method] = {

@@ -15,9 +15,9 @@ import numpy as np
 import bpsearch as bps
 from benchmarks.evaluators.measure import Outcome, cell
 from benchmarks.evaluators.tasks import TASKS, Task, references
-from bpsearch.intervals import episodes_for
+from bpsearch.inference.intervals import episodes_for
+from bpsearch.methods import find_method
 from bpsearch.policies.mlp import MLP
-from bpsearch.search.auto import Auto
 
 RELATIVE = 0.02  # of the standard deviation: what is wanted of the interval
 
@@ -58,11 +58,12 @@ def realised_savings(task: Task, episodes: int, studies: int) -> tuple[float, fl
     """Monte Carlo's MSE divided by that of `auto`, and the ends of its 95% interval, as the suite would measure it."""
     known = references()[task.name]
     policy = task.policy.adapting("last") if isinstance(task.policy, MLP) else task.policy
-    means = []
+    valuation = find_method("auto").valuation
+    state, means = valuation.init(policy, task.env.discount), []
     for study in range(studies):
         batch = bps.sample(task.env, policy, episodes, seed=7, batch=study)
-        values = Auto().revalued(policy, task.env.discount, [batch]).values
-        means.append((values.mean(), batch.returns(task.env.discount).mean()))
+        valued = valuation.value(state, batch)
+        means.append((valuation.conclude(state, [valued]).mean, valued.returns.mean()))
     estimates, plain = np.transpose(means)
     outcome = Outcome(estimates, np.full(studies, np.nan), plain=plain)
     ratio, low, high = cell(task.name, "auto", outcome, episodes, biased=False, **known.truth).error

@@ -12,8 +12,9 @@ import numpy as np
 import bpsearch as bps
 from benchmarks.evaluators.tasks import REFERENCES, TASKS, Reference, Task
 from bpsearch.cli.shared import prepare_jax
-from bpsearch.experiments.continuous import record_moments
-from bpsearch.trials import Trials
+from bpsearch.paper.continuous import record_moments
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.trials import Trials
 
 COMMAND = "python -m benchmarks.evaluators.references"
 SEED = 2_000_000_000  # no study has it
@@ -43,7 +44,7 @@ def exact(task: Task) -> Reference:
 def sampled(task: Task, episodes: int) -> Reference:
     """By a long Monte Carlo run."""
     batch_size, iterations = 500, 20
-    trials = Trials(bps.OnPolicy(), iterations, batch_size, SEED, record_moments, group=1)
+    trials = Trials(OnPolicyCurve(), iterations, batch_size, SEED, record_moments, group=1)
     _, (means, variances) = trials.run(task.env, task.policy, -(-episodes // (batch_size * iterations)))
     variance = float(np.mean(variances) + np.mean((means - means.mean()) ** 2))
     return Reference(

@@ -1,5 +1,6 @@
 """Run studies of a method on a task; finished ones are kept on disk, so that an interrupted run goes on."""
 
+import hashlib
 import shutil
 import zlib
 from collections.abc import Sequence
@@ -10,16 +11,18 @@ import jax
 import numpy as np
 
 from benchmarks.evaluators.measure import LEVEL, Outcome, Studies
-from benchmarks.evaluators.methods import Method
+from benchmarks.evaluators.methods import Entry, Method
 from benchmarks.evaluators.tasks import Task
-from bpsearch.experiments.continuous import keep_moments, record_moments
-from bpsearch.experiments.runs import Run, execute, fingerprint, is_finished, write_whole
-from bpsearch.numerics import in_64_bit, to_numpy
+from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch.inference.valuation import Valuation, ValuedBatch
+from bpsearch.paper.continuous import keep_moments, record_moments
+from bpsearch.paper.runs import Run, execute, fingerprint, is_finished, write_whole
+from bpsearch.paper.trials import Trials
 from bpsearch.policies.mlp import MLP
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.seeds import batch_key
-from bpsearch.trajectories import Array, Trajectories
-from bpsearch.trials import Trials
+from bpsearch.sampling.trajectories import Trajectories
 
 GROUP = 10  # studies per compiled call
 GROUP_OF_EPISODES = 50  # where a call works on one episode of each study at a time
@@ -53,42 +56,42 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
     All methods of a task begin with the same random numbers: as long as two of them do the same, they have the same
     errors, and only what they do differently tells them apart.
     """
-    planned = _planned(task, name, method, settings)
-    if planned is None:
+    entry = method.enter(task)
+    if entry is None:
         return None
+    planned = _planned(task, name, method, entry, settings)
     if settings.fresh:
         for kept in settings.store.glob(f"{planned.name}-{'?' * 12}"):
             shutil.rmtree(kept)
+    if entry.valuation is not None:
+        return _cross_fitted(planned, entry.valuation, settings)
     search, size = planned.trials.search, planned.trials.batch_size
-    if search.revalues:
-        return _revalued(planned, settings)
     moments = execute([planned], settings.store, lambda *_: None)[planned.name]
     if method.every_episode:
         studies = Studies.of_episodes(moments["means"], settings.batch_size)
     else:
-        counts = np.array([search.counts(number) for number in range(planned.trials.iterations)])
+        counts = np.ones(planned.trials.iterations)
+        counts[0] = search.first_batch
         studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size, counts)
     return {budget: studies.at(budget) for budget in settings.budgets}
 
 
 def is_kept(task: Task, name: str, method: Method, settings: Settings) -> bool:
     """Whether the store has all these studies, so that `run` only reads them."""
-    planned = _planned(task, name, method, settings)
-    if planned is None:
+    entry = method.enter(task)
+    if entry is None:
         return False
-    if planned.trials.search.revalues:
-        return all(path.exists() for paths in _files(planned, settings) for path in paths.values())
+    planned = _planned(task, name, method, entry, settings)
+    if entry.valuation is not None:
+        return all(path.exists() for paths in _files(planned, entry.valuation, settings) for path in paths.values())
     return is_finished(settings.store, planned)
 
 
-def _planned(task: Task, name: str, method: Method, settings: Settings) -> Run | None:
-    search = method.search(task)
-    if search is None:
-        return None
+def _planned(task: Task, name: str, method: Method, entry: Entry, settings: Settings) -> Run:
     policy = task.policy.adapting(method.adapt) if isinstance(task.policy, MLP) else task.policy
     size = 1 if method.every_episode else settings.batch_size
     trials = Trials(
-        search,
+        entry.search,
         iterations=max(settings.budgets) // size,
         batch_size=size,
         seed=zlib.crc32(task.name.encode()) + settings.seed,
@@ -98,28 +101,29 @@ def _planned(task: Task, name: str, method: Method, settings: Settings) -> Run |
     return Run(f"{task.name}--{name}", trials, task.env, policy, settings.studies, keep_moments)
 
 
-def _revalued(planned: Run, settings: Settings) -> dict[int, Outcome]:
-    """The same for a search that values all episodes anew with every batch: outside of the compiled program."""
-    kept: dict[int, list[tuple[float, float, float]]] = {budget: [] for budget in settings.budgets}
-    for study, paths in enumerate(_files(planned, settings)):
-        batches: list[Trajectories] = []
+def _cross_fitted(planned: Run, valuation: Valuation, settings: Settings) -> dict[int, Outcome]:
+    """The same for a valuation that values all episodes anew with every batch: outside of the compiled program."""
+    kept: dict[int, list[dict[str, NumpyArray]]] = {budget: [] for budget in settings.budgets}
+    for study, paths in enumerate(_files(planned, valuation, settings)):
+        valued: list[ValuedBatch] = []
         for budget, path in paths.items():
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
-                batches = batches or collected(planned, study)
-                estimate, half_width, plain = _estimated(planned, batches[: budget // planned.trials.batch_size])
-                write_whole(path, estimate=estimate, half_width=half_width, plain=plain)
+                valued = valued or _valued(planned, valuation, study)
+                write_whole(path, **_estimate(planned, valuation, valued[: budget // planned.trials.batch_size]))
             with np.load(path, allow_pickle=False) as arrays:
-                kept[budget].append((float(arrays["estimate"]), float(arrays["half_width"]), float(arrays["plain"])))
-    return {
-        budget: Outcome(estimates, half_widths, plain=plain)
-        for budget, (estimates, half_widths, plain) in ((budget, np.transpose(rows)) for budget, rows in kept.items())
-    }
+                kept[budget].append(dict(arrays))
+    return {budget: _outcome(rows) for budget, rows in kept.items()}
 
 
-def _files(planned: Run, settings: Settings) -> list[dict[int, Path]]:
+def _outcome(rows: Sequence[dict[str, NumpyArray]]) -> Outcome:
+    return Outcome(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
+
+
+def _files(planned: Run, valuation: Valuation, settings: Settings) -> list[dict[int, Path]]:
     """Where the results of each study are kept, by budget."""
-    directory = settings.store / f"{planned.name}-{fingerprint(planned)}"
+    what = f"{fingerprint(planned)} {valuation.control_variates}"
+    directory = settings.store / f"{planned.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
     return [
         {budget: directory / f"{study:05d}-{budget}.npz" for budget in settings.budgets}
         for study in range(settings.studies)
@@ -135,10 +139,15 @@ def collected(planned: Run, study: int) -> list[Trajectories]:
     return [to_numpy(jitted_rollout(planned.env, planned.policy, key, trials.batch_size)) for key in keys]
 
 
-def _estimated(planned: Run, batches: Sequence[Trajectories]) -> tuple[Array, Array, Array]:
-    """The estimate and half of its interval, as `Study.estimate` has them, and Monte Carlo's estimate."""
-    search, discount = planned.trials.search, planned.env.discount
-    valued = search.revalue(search.init(planned.policy, discount), batches)
-    half_width = np.nan if valued.error is None else valued.error.half_width(LEVEL)
-    returns = np.concatenate([batch.returns(discount) for batch in batches])
-    return np.concatenate(valued.batches).mean(), np.asarray(half_width), returns.mean()
+def _valued(planned: Run, valuation: Valuation, study: int) -> list[ValuedBatch]:
+    state = valuation.init(planned.policy, planned.env.discount)
+    return [valuation.value(state, batch) for batch in collected(planned, study)]
+
+
+def _estimate(planned: Run, valuation: Valuation, batches: Sequence[ValuedBatch]) -> dict[str, NumpyArray]:
+    """The estimate and half of its intervals, as `Study.estimate` has them, and Monte Carlo's estimate."""
+    values = valuation.conclude(valuation.init(planned.policy, planned.env.discount), batches)
+    honest, tight = (np.nan if e is None else e.half_width(LEVEL) for e in (values.error, values.tight_error))
+    plain = np.concatenate([batch.returns for batch in batches]).mean()
+    found = {"estimates": values.mean, "half_widths": honest, "tight_half_widths": tight, "plain": plain}
+    return {name: np.asarray(number) for name, number in found.items()}

@@ -17,8 +17,8 @@ from benchmarks.evaluators.measure import Studies, cell
 from benchmarks.evaluators.run import GROUP
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.cli.shared import prepare_jax
-from bpsearch.experiments.continuous import record_moments
-from bpsearch.trials import Trials
+from bpsearch.paper.continuous import record_moments
+from bpsearch.paper.trials import Trials
 
 STUDIES, EPISODES, BATCH, DECADES = 40, 3000, 100, 5
 SEED = 1_900_000_000

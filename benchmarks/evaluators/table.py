@@ -37,11 +37,14 @@ def _parsed(text: str, kind: object) -> object:
 
 
 def markdown(cells: Sequence[Cell], tasks: Sequence[Task], references: dict[str, Reference]) -> str:
-    """What is possible on each task, then errors and coverage by budget."""
+    """What is possible on each task, then errors, coverage and, if they were measured, widths by budget."""
     methods = list(dict.fromkeys(cell.method for cell in cells))
     found = {(cell.task, cell.method, cell.episodes): cell for cell in cells}
     parts = [possible(tasks, references)]
-    for what, text in (("Mean squared error relative to Monte Carlo's", error_text), ("Coverage", coverage_text)):
+    texts = {"Mean squared error relative to Monte Carlo's": error_text, "Coverage": coverage_text}
+    if any(cell.width is not None for cell in cells):
+        texts["Median width of the interval relative to Monte Carlo's (tight)"] = width_text
+    for what, text in texts.items():
         for episodes in sorted({cell.episodes for cell in cells}):
             heads = [METHODS[method].title for method in methods]
             rows = [
@@ -83,3 +86,10 @@ def error_text(cell: Cell | None) -> str:
 def coverage_text(cell: Cell | None) -> str:
     """The share of intervals that hold the truth."""
     return "–" if cell is None else f"{100 * cell.coverage:.0f}%"
+
+
+def width_text(cell: Cell | None) -> str:
+    """The median width, and that without room for events that no episode has shown."""
+    if cell is None or cell.width is None:
+        return "–"
+    return f"{cell.width:.2g}" if cell.tight_width is None else f"{cell.width:.2g} ({cell.tight_width:.2g})"

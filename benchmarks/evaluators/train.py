@@ -17,6 +17,7 @@ import bpsearch as bps
 from benchmarks.evaluators.agents import network_of
 from benchmarks.evaluators.tasks import DATA
 from benchmarks.train_agents import learned
+from bpsearch.paper.training import reinforce
 from bpsearch.policies.files import save_policy
 
 AGENTS = Path(__file__).parents[2] / "tests" / "agents"
@@ -32,7 +33,7 @@ TIMESTEPS = {"CartPole-v1": 60_000, "Acrobot-v1": 150_000, "Pendulum-v1": 250_00
 def train_tables(name: str) -> None:
     make, stages = STAGES[name]
     env = make()
-    policies = bps.training.reinforce(env, iterations=max(stages.values()), **SETTINGS)
+    policies = reinforce(env, iterations=max(stages.values()), **SETTINGS)
     for stage, iteration in stages.items():
         save_policy(policies[iteration], DATA / f"{name}-{stage}.npz")
         print(f"{name}-{stage}: value {bps.oracle.value(env, policies[iteration]):.2f}", flush=True)

@@ -1,80 +1,173 @@
-"""bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search."""
+"""bpsearch: unbiased policy evaluation from fewer episodes, by behavior policy search.
 
+Names are imported when they are first used: `import bpsearch` itself loads neither JAX nor any environment.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bpsearch import envs, estimators, exchange, models, oracle, policies, search, store, training
-from bpsearch.envs import TabularMDP
-from bpsearch.envs.registration import register as _register
-from bpsearch.estimate import Estimate
-from bpsearch.estimators import Estimator, estimator
-from bpsearch.evaluate import evaluate
-from bpsearch.forecast import Plan
-from bpsearch.plan import plan
-from bpsearch.policies import (
-    CategoricalMLP,
-    FunctionPolicy,
-    GaussianMLP,
-    Mixture,
-    Policy,
-    SoftmaxTable,
-    load_policy,
-    shipped_policy,
-)
-from bpsearch.sampling import GymnasiumSampler, sample
-from bpsearch.search import BPG, AdaptiveBPG, Auto, OnPolicy, Search, StepSize
-from bpsearch.store import SQLiteStore
-from bpsearch.study import Study
-from bpsearch.trajectories import Trajectories
-
 if TYPE_CHECKING:
-    from bpsearch.policies import from_sb3, from_torch, load_sb3
+    from bpsearch import (
+        control_variates,
+        envs,
+        errors,
+        estimators,
+        inference,
+        integrations,
+        oracle,
+        policies,
+        runners,
+        sampling,
+        search,
+        study,
+        testing,
+    )
+    from bpsearch._core.arrays import Array
+    from bpsearch.calls.evaluate import evaluate
+    from bpsearch.calls.plan import plan
+    from bpsearch.calls.task import environment
+    from bpsearch.control_variates import ControlVariate, Scores, TabularAdvantages
+    from bpsearch.envs import TabularMDP
+    from bpsearch.estimands import Failure, Outcome, Return
+    from bpsearch.estimators import Estimator, estimator
+    from bpsearch.inference.estimate import Estimate
+    from bpsearch.inference.pilot import Plan
+    from bpsearch.inference.stopping import Target
+    from bpsearch.inference.valuation import Valuation
+    from bpsearch.integrations import from_sb3, from_torch, load_sb3
+    from bpsearch.methods import Method
+    from bpsearch.policies import (
+        CategoricalMLP,
+        FunctionPolicy,
+        GaussianMLP,
+        Mixture,
+        Policy,
+        SoftmaxTable,
+        load_policy,
+        shipped_policy,
+    )
+    from bpsearch.runners import Runner
+    from bpsearch.sampling import GymnasiumSampler, sample
+    from bpsearch.sampling.trajectories import Trajectories
+    from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
+    from bpsearch.study import SQLiteJournal, Study
 
-_register()
+__version__ = "0.2.0.dev0"
+
+_ROOMS = (
+    "control_variates",
+    "envs",
+    "errors",
+    "estimators",
+    "inference",
+    "integrations",
+    "oracle",
+    "policies",
+    "runners",
+    "sampling",
+    "search",
+    "study",
+    "testing",
+)
+_HOMES = {
+    "_core.arrays": ("Array",),
+    "calls.evaluate": ("evaluate",),
+    "calls.plan": ("plan",),
+    "calls.task": ("environment",),
+    "control_variates": ("ControlVariate", "Scores", "TabularAdvantages"),
+    "envs": ("TabularMDP",),
+    "estimands": ("Failure", "Outcome", "Return"),
+    "estimators": ("Estimator", "estimator"),
+    "inference.estimate": ("Estimate",),
+    "inference.pilot": ("Plan",),
+    "inference.stopping": ("Target",),
+    "inference.valuation": ("Valuation",),
+    "integrations": ("from_sb3", "from_torch", "load_sb3"),
+    "methods": ("Method",),
+    "policies": (
+        "CategoricalMLP",
+        "FunctionPolicy",
+        "GaussianMLP",
+        "Mixture",
+        "Policy",
+        "SoftmaxTable",
+        "load_policy",
+        "shipped_policy",
+    ),
+    "runners": ("Runner",),
+    "sampling": ("GymnasiumSampler", "sample"),
+    "sampling.trajectories": ("Trajectories",),
+    "search": ("BPG", "AdaptiveBPG", "OnPolicy", "Search", "StepSize"),
+    "study": ("SQLiteJournal", "Study"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BPG",
     "AdaptiveBPG",
-    "Auto",
+    "Array",
     "CategoricalMLP",
+    "ControlVariate",
     "Estimate",
     "Estimator",
+    "Failure",
     "FunctionPolicy",
     "GaussianMLP",
     "GymnasiumSampler",
+    "Method",
     "Mixture",
     "OnPolicy",
+    "Outcome",
     "Plan",
     "Policy",
-    "SQLiteStore",
+    "Return",
+    "Runner",
+    "SQLiteJournal",
+    "Scores",
     "Search",
     "SoftmaxTable",
     "StepSize",
     "Study",
+    "TabularAdvantages",
     "TabularMDP",
+    "Target",
     "Trajectories",
+    "Valuation",
+    "control_variates",
+    "environment",
     "envs",
+    "errors",
     "estimator",
     "estimators",
     "evaluate",
-    "exchange",
     "from_sb3",
     "from_torch",
+    "inference",
+    "integrations",
     "load_policy",
     "load_sb3",
-    "models",
     "oracle",
     "plan",
     "policies",
+    "runners",
     "sample",
+    "sampling",
     "search",
     "shipped_policy",
-    "store",
-    "training",
+    "study",
+    "testing",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when it is first used."""
-    if name in ("from_sb3", "from_torch", "load_sb3"):
-        return getattr(policies, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _ROOMS:
+        return import_module(f"{__name__}.{name}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -2,19 +2,21 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
+from bpsearch import __version__
 from bpsearch.cli.evaluate import evaluate
 from bpsearch.cli.plan import plan
-from bpsearch.cli.shared import AsJson, Out, Seed, prepare_jax, print_json
+from bpsearch.cli.shared import AsJson, FixedSeed, Out, prepare_jax, print_json
 from bpsearch.cli.study import study
 from bpsearch.errors import BPSearchError
-from bpsearch.experiments.claims import Claim
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from bpsearch.paper.claims import Claim
 
 app = typer.Typer(
     name="bpsearch",
@@ -26,9 +28,18 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bpsearch {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     debug: Annotated[bool, typer.Option(help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+    ] = False,
 ) -> None:
     """Options of every command."""
     _settings["debug"] = debug
@@ -47,12 +58,16 @@ app.add_typer(study)
 def demo(
     out: Out = Path("demo"),
     episodes: Annotated[int, typer.Option(help="Episodes per evaluation.", min=200)] = 10_000,
-    seed: Seed = 1,
+    seed: FixedSeed = 1,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one policy with Monte Carlo and with behavior policy search, from the same number of episodes."""
     prepare_jax(tables=True)
-    from bpsearch.experiments.demo import draw_demo, run_demo
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from bpsearch.paper.demo import draw_demo, run_demo
 
     result = run_demo(episodes=episodes, seed=seed)
     path = draw_demo(result, out)
@@ -104,7 +119,7 @@ def reproduce(
         typer.Argument(help="gridworld, control-variates, rare-event, continuous, continuous-extras, tabular or all."),
     ],
     trials: Annotated[int, typer.Option(help="Trials per curve; the paper has 100.", min=2)] = 100,
-    seed: Seed = 0,
+    seed: FixedSeed = 0,
     out: Out = Path("runs/paper"),
     as_json: AsJson = False,
 ) -> None:
@@ -112,8 +127,10 @@ def reproduce(
 
     Finished trials are kept in the directory: after Ctrl-C the same command goes on from there.
     """
-    from bpsearch.experiments.reproduce import EXPERIMENTS, GROUPS, names_of, progress_display
-    from bpsearch.experiments.reproduce import reproduce as run
+    from rich.console import Console
+
+    from bpsearch.paper.reproduce import EXPERIMENTS, GROUPS, names_of, progress_display
+    from bpsearch.paper.reproduce import reproduce as run
 
     names = names_of(experiment)
     prepare_jax(tables=set(names) <= set(GROUPS["tabular"]))
@@ -132,8 +149,11 @@ def reproduce(
     console.print(f"Figures, CSV files and claims.json: {out}")
 
 
-def claims_table(title: str, claims: list[Claim]) -> Table:
+def claims_table(title: str, claims: "list[Claim]") -> "Table":
     """The claims of one experiment, for the terminal."""
+    from rich import box
+    from rich.table import Table
+
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
     for column in ("claim", "paper", "ours", "95% interval", "optimum", "p", "verdict"):
         table.add_column(column, justify="left" if column in ("claim", "verdict") else "right", overflow="fold")
@@ -150,8 +170,8 @@ def train(
     ],
     out: Out = Path("policies"),
 ) -> None:
-    """Train one of the evaluation policies that come with the package anew, by REINFORCE or TRPO."""
-    from bpsearch.training import train_policy
+    """Train one of the evaluation policies that come with the package again, by REINFORCE or TRPO."""
+    from bpsearch.paper.training import train_policy
 
     typer.echo(f"wrote {train_policy(name, out)}")
 

@@ -1,6 +1,7 @@
 """`bpsearch evaluate`: one policy, one environment, one answer."""
 
 import contextlib
+import dataclasses
 import json
 import math
 import sys
@@ -10,8 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from bpsearch.cli.shared import (
     AsJson,
@@ -20,99 +19,117 @@ from bpsearch.cli.shared import (
     EnvId,
     EnvKwargs,
     Horizon,
-    NormalizeFile,
+    MethodName,
+    Normalize,
     NumEnvs,
     PolicyFile,
     Seed,
     Trust,
-    one_torch_thread,
-    parsed_kwargs,
+    Vectorization,
+    open_task,
     prepare_jax,
     print_json,
 )
-from bpsearch.evaluate import METHODS
+from bpsearch.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from bpsearch.estimate import Estimate
+    from bpsearch.calls.task import Task
+    from bpsearch.estimands import Estimand
+    from bpsearch.inference.estimate import Estimate
+    from bpsearch.inference.stopping import Target
+    from bpsearch.methods import Method
     from bpsearch.search import Info
     from bpsearch.study import Study
+
+BATCH_SIZE = 100  # of `Method`
 
 
 def evaluate(
     env: EnvId,
     policy: PolicyFile,
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
-    out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(
-            help="auto (the default), mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
-            autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
-        ),
-    ] = None,
-    batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = 100,
-    horizon: Horizon = None,
-    discount: Discount = None,
-    seed: Seed = 0,
-    env_kwargs: EnvKwargs = None,
-    num_envs: NumEnvs = None,
-    vec_normalize: NormalizeFile = None,
-    trust: Trust = False,
-    target_halfwidth: Annotated[
+    method: MethodName = "auto",
+    seed: Seed = None,
+    target: Annotated[
         float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
     ] = None,
-    time_limit: Annotated[float | None, typer.Option(help="Start no batch after this many seconds.")] = None,
-    return_range: Annotated[
-        tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
+    relative_target: Annotated[
+        float | None, typer.Option(help="The same, relative to the size of the estimate.")
     ] = None,
-    defensive: Defensive = 0.0,
+    time_limit: Annotated[float | None, typer.Option(help="Start no batch after this many seconds.")] = None,
     failure: Annotated[
         str | None, typer.Option(help="Estimate a probability instead: 'return < -100', 'length >= 500', ...")
     ] = None,
     store: Annotated[
         Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
     ] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = BATCH_SIZE,
+    defensive: Defensive = 0.0,
+    horizon: Horizon = None,
+    discount: Discount = None,
+    return_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
+    ] = None,
+    env_kwargs: EnvKwargs = None,
+    num_envs: NumEnvs = None,
+    vectorization: Vectorization = None,
+    normalize: Normalize = None,
+    trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the expected return of a policy, with a confidence interval, from fewer episodes."""
     prepare_jax()
-    from bpsearch.evaluate import evaluate as run
+    from bpsearch._core.checks import check_integer
+    from bpsearch.calls.evaluate import run_task
+    from bpsearch.estimands import Failure, Return
+    from bpsearch.inference.stopping import Target
 
-    one_torch_thread()
-    kwargs = parsed_kwargs(env_kwargs)
+    check_integer("episodes", episodes)
+    if failure is not None and return_range is not None:
+        raise InvalidArgumentError(f"return_range has no meaning for a failure, which is 0 or 1, got {return_range}")
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
+    rule = Target(halfwidth=target, relative=relative_target, seconds=time_limit)
+    opened = open_task(
+        env,
+        policy,
+        horizon=horizon,
+        discount=discount,
+        env_kwargs=env_kwargs,
+        num_envs=num_envs,
+        vectorization=vectorization,
+        normalize=normalize,
+        trust=trust,
+    )
     try:
-        with progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:
-            result = run(
-                policy,
-                env,
-                episodes,
-                method,
-                batch_size,
-                horizon,
-                discount,
-                seed,
-                env_kwargs=kwargs,
-                num_envs=num_envs,
-                normalize=vec_normalize,
-                trust=trust,
-                failure=failure,
-                return_range=return_range,
-                target_halfwidth=target_halfwidth,
-                time_limit=time_limit,
-                defensive=defensive,
-                store=store,
-                on_batch=on_batch,
+        with opened as task, progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:
+            of_discount = task.discount if discount is None else discount
+            asked: Estimand = Return(of_discount, return_range)
+            if failure is not None:
+                asked = Failure(failure, of_discount)
+            chosen, no_help = _method(method, task, asked, batch_size, defensive)
+            result = run_task(
+                task, chosen, asked, episodes, seed=seed, target=rule, store=store, on_batch=on_batch, no_help=no_help
             )
     except KeyboardInterrupt:
         typer.echo("bpsearch: stopped before the first batch was complete; nothing was written", err=True)
         sys.exit(130)
+    options = {
+        "target": _named(rule),
+        "failure": failure,
+        "estimand": None if return_range is None else str(asked),
+        "store": None if store is None else str(store),
+        "batch_size": batch_size if batch_size != BATCH_SIZE else None,
+        "defensive": defensive or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    result = dataclasses.replace(result, settings=result.settings | given)
     if out is not None:
         result.report(out / "report.html")
         (out / "result.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
     if as_json:
-        print_json(result.to_json() | {"report": None if out is None else str(out / "report.html")})
+        print_json(result.to_json())
     else:
         print_estimate(result)
         if out is not None:
@@ -123,12 +140,40 @@ def evaluate(
         sys.exit(130)
 
 
+def _method(name: str, task: "Task", asked: "Estimand", batch_size: int, defensive: float) -> "tuple[Method, str]":
+    """The method of the options, and why it is nothing but Monte Carlo; empty if it is more, or was not wanted."""
+    from bpsearch.calls.evaluate import choose_method
+
+    searches = defensive > 0.0 and not (name == "auto" and task.no_help)
+    chosen, no_help = choose_method("bpg" if searches and name == "auto" else name, task, asked)
+    chosen = dataclasses.replace(chosen, batch_size=batch_size)
+    return with_defense(chosen, defensive) if searches else chosen, no_help
+
+
+def _named(rule: "Target") -> "float | dict[str, float | str] | None":
+    """A target as `bps.evaluate` takes it: a number, or what makes a `Target`."""
+    given = {name: getattr(rule, name) for name in ("halfwidth", "relative", "seconds")}
+    parts = {name: value for name, value in given.items() if value is not None}
+    return rule.halfwidth if set(parts) == {"halfwidth"} else parts or None
+
+
+def with_defense(method: "Method", defensive: float) -> "Method":
+    """The method with a share of its episodes run by the policy itself."""
+    if not hasattr(method.search, "defensive"):
+        raise InvalidArgumentError(f"defensive has no meaning for method {method.name!r}, whose weights are all 1")
+    search = dataclasses.replace(method.search, defensive=defensive)  # type: ignore[type-var]
+    return dataclasses.replace(method, search=search)
+
+
 @contextlib.contextmanager
 def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", "Info"], None] | None]:
     """A live line: episodes, estimate and interval, variance relative to Monte Carlo's, time left."""
     if quiet:
         yield None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     # One column: where a terminal is narrow it loses its end, not the number of episodes.
     text_column = TextColumn("{task.completed:.0f}/{task.total:.0f} {task.description}")
     columns = (BarColumn(6), text_column, TimeRemainingColumn())
@@ -142,7 +187,7 @@ def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study
             start = time.monotonic()
             if start >= due:
                 text = _line(study.estimate())
-                # Where all episodes are valued anew an estimate takes long: at most a tenth of the time is for it.
+                # An estimate that values all episodes takes long: at most a tenth of the time is for it.
                 end = time.monotonic()
                 due = end + 10.0 * (end - start)
             progress.update(task, completed=study.episodes, description=text)
@@ -158,14 +203,9 @@ def _line(estimate: "Estimate") -> str:
 
 def print_estimate(result: "Estimate") -> None:
     """The answer and what belongs to it, for the terminal."""
-    typer.echo(result.sentence)
-    typer.echo(f"method: {result.method}; ended by: {result.ended}")
-    typer.echo(f"interval: {result.interval_kind}")
-    typer.echo(f"anytime-valid interval: {result.anytime_kind}")
-    if result.certificate:
-        typer.echo(f"certificate: {result.certificate}")
-    effective = result.diagnostics.effective_sample_size
-    savings = "unknown" if result.savings is None else f"{result.savings:.2f}"
-    typer.echo(f"savings {savings}, effective sample size {effective:.0f} of {result.episodes}")
-    for warning in result.warnings:
-        typer.echo(f"{warning[0].upper()}{warning[1:]}.")
+    from bpsearch.report.words import describe_lines
+
+    for line in describe_lines(result):
+        typer.echo(line)
+    if "seed" in result.settings:
+        typer.echo(f"seed {result.settings['seed']}")

@@ -1,5 +1,6 @@
 """`bpsearch plan`: a few episodes, and what an evaluation will need."""
 
+import dataclasses
 import sys
 from typing import Annotated
 
@@ -11,13 +12,13 @@ from bpsearch.cli.shared import (
     EnvId,
     EnvKwargs,
     Horizon,
-    NormalizeFile,
+    Normalize,
     NumEnvs,
     PolicyFile,
     Seed,
     Trust,
-    one_torch_thread,
-    parsed_kwargs,
+    Vectorization,
+    open_task,
     prepare_jax,
     print_json,
 )
@@ -34,36 +35,46 @@ def plan(
         float | None, typer.Option(help="The same, relative to the size of the expected return.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the wanted interval.")] = 0.95,
+    seed: Seed = None,
     horizon: Horizon = None,
     discount: Discount = None,
-    seed: Seed = 0,
     env_kwargs: EnvKwargs = None,
     num_envs: NumEnvs = None,
-    vec_normalize: NormalizeFile = None,
+    vectorization: Vectorization = None,
+    normalize: Normalize = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
     """Tell from a few episodes how many an evaluation will need, and whether anything can be saved."""
     prepare_jax()
-    from bpsearch.plan import plan as run
+    from bpsearch.calls.plan import plan as run
+    from bpsearch.estimands import Return
 
-    one_torch_thread()
+    estimand = None if discount is None else Return(discount)
+    opened = open_task(
+        env,
+        policy,
+        horizon=horizon,
+        discount=discount,
+        env_kwargs=env_kwargs,
+        num_envs=num_envs,
+        vectorization=vectorization,
+        normalize=normalize,
+        trust=trust,
+    )
     try:
-        result = run(
-            policy,
-            env,
-            pilot,
-            halfwidth,
-            relative_halfwidth,
-            level,
-            horizon,
-            discount,
-            seed,
-            env_kwargs=parsed_kwargs(env_kwargs),
-            num_envs=num_envs,
-            normalize=vec_normalize,
-            trust=trust,
-        )
+        with opened as task:
+            result = run(
+                task.policy,
+                task.env,
+                pilot,
+                halfwidth,
+                relative_halfwidth=relative_halfwidth,
+                level=level,
+                seed=seed,
+                estimand=estimand,
+            )
+            result = dataclasses.replace(result, settings=result.settings | task.names)
     except KeyboardInterrupt:
         typer.echo("bpsearch: stopped before the pilot was complete; nothing is known", err=True)
         sys.exit(130)

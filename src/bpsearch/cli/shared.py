@@ -2,30 +2,43 @@
 
 import contextlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bpsearch.errors import InvalidArgumentError
 
+if TYPE_CHECKING:
+    from bpsearch.calls.task import Task
+
+METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
     str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
+]
+MethodName = Annotated[
+    str,
+    typer.Option(
+        help="auto, mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
+        autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
+    ),
 ]
 Horizon = Annotated[int | None, typer.Option(help="Cut episodes after this many steps.")]
 Discount = Annotated[float | None, typer.Option(help="By default the environment's own, 1 for Gymnasium.")]
 EnvKwargs = Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")]
 NumEnvs = Annotated[int | None, typer.Option(help="Environments that run side by side.")]
-NormalizeFile = Annotated[
-    Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")
-]
+Vectorization = Annotated[str | None, typer.Option(help="sync, or async: a process for each environment.")]
+Normalize = Annotated[Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
 Defensive = Annotated[
     float, typer.Option(help="Share of episodes that the policy itself runs; bounds the importance weights.")
 ]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)]
+Seed = Annotated[int | None, typer.Option(help="The same seed gives the same numbers; drawn if not given.", min=0)]
+FixedSeed = Annotated[int, typer.Option(help="The same seed gives the same numbers.", min=0)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
 
 
@@ -35,8 +48,6 @@ def prepare_jax(*, tables: bool = False) -> None:
     XLA by itself runs such programs on a single core: one device per core lets trials run side by side. `tables` says
     that all programs will be of tables, which are compiled in half the time.
     """
-    import os
-
     import jax
 
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "bpsearch" / "compiled"
@@ -50,7 +61,7 @@ def prepare_jax(*, tables: bool = False) -> None:
         flags.append("--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000")
     os.environ.setdefault("XLA_FLAGS", " ".join(flags))
     settings = {
-        "jax_num_cpu_devices": len(os.sched_getaffinity(0)),
+        "jax_num_cpu_devices": _cores(),
         "jax_compilation_cache_dir": str(cache),
         "jax_persistent_cache_min_compile_time_secs": 0.5,
     }
@@ -58,12 +69,19 @@ def prepare_jax(*, tables: bool = False) -> None:
         jax.config.update(name, value)  # type: ignore[no-untyped-call]
 
 
+def _cores() -> int:
+    """How many cores this process may use; Linux knows, others tell how many there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def print_json(value: Any) -> None:
     """One JSON object on standard output."""
     typer.echo(json.dumps(value))
 
 
-def parsed_kwargs(text: str | None) -> dict[str, Any] | None:
+def parse_kwargs(text: str | None) -> dict[str, Any] | None:
     """The arguments of the environment that `--env-kwargs` gives."""
     if text is None:
         return None
@@ -76,7 +94,42 @@ def parsed_kwargs(text: str | None) -> dict[str, Any] | None:
     return value
 
 
-def one_torch_thread() -> None:
+@contextlib.contextmanager
+def open_task(
+    env: str,
+    policy: str,
+    *,
+    horizon: int | None,
+    discount: float | None,
+    env_kwargs: str | None,
+    num_envs: int | None,
+    vectorization: str | None,
+    normalize: Path | None,
+    trust: bool,
+) -> "Iterator[Task]":
+    """Policy and environment of a command's options, under the names that they were given."""
+    from bpsearch.calls.task import Task, environment
+    from bpsearch.envs.base import CompiledEnv
+    from bpsearch.policies.resolve import load
+    from bpsearch.runners import Runner
+    from bpsearch.sampling import GymnasiumSampler
+
+    _one_torch_thread()
+    options: dict[str, Any] = {"env_kwargs": parse_kwargs(env_kwargs), "horizon": horizon}
+    speed: dict[str, Any] = {"num_envs": num_envs, "vectorization": vectorization}
+    place: Any = environment(env, **options, **speed)
+    with contextlib.ExitStack() as stack:
+        if isinstance(place, GymnasiumSampler | Runner):
+            stack.enter_context(place)
+        if isinstance(place, CompiledEnv):
+            place = environment(place, discount=discount)
+        loaded = load(policy, place, normalize=normalize, trust=trust)
+        further = {"discount": discount, "normalize": normalize, "trust": trust or None}
+        given = {name: value for name, value in {**options, **speed, **further}.items() if value is not None}
+        yield Task(loaded, place, {"policy": policy, "env": env, **given})
+
+
+def _one_torch_thread() -> None:
     """The usual policy networks are slower on several threads."""
     with contextlib.suppress(ModuleNotFoundError):
         import torch

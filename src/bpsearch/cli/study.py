@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bpsearch.cli.evaluate import print_estimate
+from bpsearch.cli.evaluate import print_estimate, with_defense
 from bpsearch.cli.shared import AsJson, Defensive, Seed, Trust, prepare_jax, print_json
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 
 if TYPE_CHECKING:
-    from bpsearch.store.ledger import Ledger
     from bpsearch.study import Study
 
 study = typer.Typer(
@@ -37,40 +36,43 @@ def create(
     ] = None,
     discount: Annotated[float, typer.Option(help="The discount.")] = 1.0,
     defensive: Defensive = 0.0,
-    seed: Seed = 0,
+    seed: Seed = None,
     trust: Trust = False,
 ) -> None:
     """Make a new study."""
     prepare_jax()
-    from bpsearch.envs.registration import FACTORIES
-    from bpsearch.evaluate import search_for
-    from bpsearch.policies.sources import policy_of
-    from bpsearch.problem import own_env
+    from bpsearch.estimands import Return
+    from bpsearch.methods import find_method
+    from bpsearch.policies.resolve import load
+    from bpsearch.runners.in_process import compiled_env, plugged_env
     from bpsearch.study import Study
 
     if file.exists():
         raise StoreError(f"{file} exists already; a new study needs a new file")
     if policy.endswith(".zip") and env is None:
         raise InvalidArgumentError("--env is needed for a policy of Stable-Baselines3, whose file does not name it")
-    place: Any = own_env(env, {}) if env in FACTORIES else env
-    loaded = policy_of(policy, place, trust=trust)
-    with Study(loaded, search_for(method, place, defensive), discount=discount, seed=seed, store=file) as made:
+    place = None if env is None else compiled_env(plugged_env(env))
+    loaded = load(policy, place or env, trust=trust)  # type: ignore[arg-type]
+    chosen = find_method(method, place)
+    if defensive:
+        chosen = with_defense(chosen, defensive)
+    with Study(loaded, chosen, estimand=Return(discount), seed=seed, store=file) as made:
         made.fix({"source": policy, "env": env})
-        typer.echo(f"{file}: study {made.identity}, {type(made.search).__name__}, {made.search.estimator.name}")
+        typer.echo(f"{file}: study {made.identity}, {made.method.name}")
 
 
 @study.command(epilog="Example: bpsearch study status study.db")
 def status(file: File, as_json: AsJson = False) -> None:
     """Show what a study has asked and been told; also while another process is at it."""
-    from bpsearch.store import SQLiteStore
-    from bpsearch.store.ledger import Ledger, Status
+    from bpsearch.study import SQLiteJournal
+    from bpsearch.study.recorder import Recorder
+    from bpsearch.study.requests import Status
 
-    with SQLiteStore(file, read_only=True) as store, store.reading():
-        ledger = Ledger(store)
-        _check_study(ledger)
-        entries, facts, settings = ledger.entries(), ledger.facts, ledger.settings
+    with SQLiteJournal(file, read_only=True) as journal:
+        history = Recorder(journal).read()
+        entries, facts, settings = history.entries, history.facts, history.settings
         told = [entry.number for entry in entries if entry.status is Status.TOLD]
-        episodes = sum(len(ledger.batch(number).values) for number in told)
+        episodes = sum(len(journal.event(history.told_at[number]).arrays["lengths"]) for number in told)
     waiting = [entry for entry in entries if entry.status is Status.OPEN]
     given_up = [entry for entry in entries if entry.status is Status.ABANDONED]
     if as_json:
@@ -102,9 +104,9 @@ def ask(
     with _opened(file, trust=trust) as opened:
         if not out.parent.is_dir():
             raise InvalidArgumentError(f"--out must be in a directory that exists, got {out}")
-        source = opened.ledger.settings.get("source")
+        source = opened.settings.get("source")
         request = opened.ask()
-        how = f"The study was made with {source}: bpsearch.policies.sources.policy_of({source!r}, env) loads it."
+        how = f"The study was made with {source}: bpsearch.policies.resolve.load({source!r}, env) loads it."
         save_policy(request.behavior, out, request=request.identity, how=how)
     if as_json:
         print_json({"number": request.number, "identity": request.identity, "policy": str(out)})
@@ -122,7 +124,8 @@ def tell(
 ) -> None:
     """Tell the episodes of a request."""
     prepare_jax()
-    from bpsearch.exchange import load_minari, load_npz
+    from bpsearch.integrations import load_minari
+    from bpsearch.sampling.npz import load_npz
 
     delivery = load_minari(episodes) if episodes.is_dir() else load_npz(episodes)
     if not delivery.request:
@@ -181,14 +184,10 @@ def report(
 def verify(file: File, trust: Trust = False) -> None:
     """Check every record of a study, and that its episodes lead to its numbers; exit code 1 if not."""
     prepare_jax()
-    from bpsearch.store import SQLiteStore
-    from bpsearch.store.ledger import Ledger
+    from bpsearch.study import SQLiteJournal
 
-    with SQLiteStore(file, read_only=True) as store:
-        ledger = Ledger(store)
-        found = ledger.damages()
-        if not found:
-            _check_study(ledger)
+    with SQLiteJournal(file, read_only=True) as journal:
+        found = journal.damages()
     if not found:
         with _opened(file, trust=trust, read_only=True) as opened:
             found = opened.verify()
@@ -209,9 +208,10 @@ def export(
 ) -> None:
     """Write the episodes of all told batches; of a damaged study those that are intact. Exit code 1 if one is not."""
     prepare_jax()
-    from bpsearch.exchange import save_minari, save_npz
-    from bpsearch.store import SQLiteStore
-    from bpsearch.store.ledger import Ledger
+    from bpsearch.integrations import save_minari
+    from bpsearch.sampling.npz import save_npz
+    from bpsearch.study import SQLiteJournal
+    from bpsearch.study.recorder import Recorder
 
     if to not in ("npz", "minari"):
         raise InvalidArgumentError(f"--format must be npz or minari, got {to!r}")
@@ -221,21 +221,23 @@ def export(
             policy = opened.policy
     out.mkdir(parents=True, exist_ok=True)
     written = 0
-    with SQLiteStore(file, read_only=True) as store:
-        ledger = Ledger(store)
-        damaged = ledger.damages()
-        numbers = set(store.intact("episodes")) & set(store.intact("request"))
-        for number in sorted(numbers):
-            identity, trajectories = ledger.read_entry(number).identity, ledger.episodes(number)
+    with SQLiteJournal(file, read_only=True) as journal:
+        recorder = Recorder(journal)
+        damaged = journal.damages()
+        for position in journal.intact():
+            kind, facts = journal.facts(position)
+            if kind != "told":
+                continue
+            number, identity, (batch, _) = facts["number"], facts["identity"], recorder.episodes(position)
             if policy is None:
-                save_npz(out / f"batch-{number}.npz", trajectories, request=identity)
+                save_npz(out / f"batch-{number}.npz", batch, request=identity)
             else:
                 spaces = (policy.observation_space, policy.action_space)
-                save_minari(out / f"batch-{number}", trajectories, *spaces, request=identity)
+                save_minari(out / f"batch-{number}", batch, *spaces, request=identity)
             written += 1
     typer.echo(f"wrote {written} batches to {out}")
     for line in damaged:
-        typer.echo(f"not written: {line}" if line.startswith("episodes") else line)
+        typer.echo(f"not written: {line}" if line.startswith("event") else line)
     if damaged:
         raise typer.Exit(1)
 
@@ -243,21 +245,20 @@ def export(
 def _opened(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
     """The study in `file`, with its policy, which for Stable-Baselines3 comes from the file that it was made with."""
     from bpsearch.policies.files import is_complete
-    from bpsearch.policies.sources import policy_of
-    from bpsearch.store import SQLiteStore
-    from bpsearch.store.ledger import Ledger
-    from bpsearch.study import Study
+    from bpsearch.policies.resolve import load
+    from bpsearch.study import SQLiteJournal, Study
+    from bpsearch.study.recorder import Recorder
 
-    with SQLiteStore(file, read_only=True) as store:
-        ledger = Ledger(store)
-        _check_study(ledger)
-        settings = ledger.settings
-    policy = None
-    if not is_complete(settings["policy"]["kind"]) and settings.get("env"):
-        policy = policy_of(settings["source"], settings["env"], trust=trust)
-    return Study.open(file, policy=policy, read_only=read_only)
-
-
-def _check_study(ledger: "Ledger") -> None:
-    if ledger.is_empty:
-        raise StoreError(f"{ledger.store} holds no study yet")
+    if not file.exists():
+        raise StoreError(f"there is no journal {file}")
+    journal = SQLiteJournal(file, read_only=read_only)
+    try:
+        settings = Recorder(journal).read().settings
+        policy, source = None, settings.get("source", "")
+        # A policy that was given as an object has no name by which it could be found: the study says what to do.
+        if not is_complete(settings["policy"]["kind"]) and settings.get("env") and not source.startswith("<"):
+            policy = load(source, settings["env"], trust=trust)
+        return Study.open(journal, policy=policy)
+    except BaseException:
+        journal.close()
+        raise

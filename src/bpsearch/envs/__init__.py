@@ -13,7 +13,10 @@ from bpsearch.envs.classic_control import (
     pendulum,
 )
 from bpsearch.envs.gridworlds import gridworld, rare_event_gridworld, stochastic_gridworld
+from bpsearch.envs.registration import register as _register
 from bpsearch.envs.tabular import TabularMDP
+
+_register()
 
 __all__ = [
     "Acrobot",

@@ -7,13 +7,14 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
-from bpsearch.checks import check_discount, check_integer
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_discount, check_integer
+from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.base import CompiledEnv, Drawable
 from bpsearch.envs.drawing import Canvas
 from bpsearch.envs.trigonometry import sin_cos
-from bpsearch.numerics import pytree
-from bpsearch.trajectories import Array
 
 LENGTH, CENTER = 1.0, 0.5  # of each link; its center of mass is `CENTER` from its upper joint
 MASS, INERTIA = 0.5, 0.0420833  # of each link, about its center of mass
@@ -67,7 +68,7 @@ class Acrobot(CompiledEnv, Drawable):
 
     horizon: int = 50
     discount: float = 1.0
-    dtype: Any = np.float32
+    dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizon", check_integer("horizon", self.horizon))
@@ -115,9 +116,9 @@ class Acrobot(CompiledEnv, Drawable):
         return canvas.image()
 
 
-def acrobot(horizon: int = 50, discount: float = 1.0, dtype: Any = np.float32) -> Acrobot:
+def acrobot(horizon: int = 50, discount: float = 1.0, dtype: DTypeLike = np.float32) -> Acrobot:
     """The acrobot of the paper: L = 50, γ = 1."""
-    return Acrobot(horizon, discount, dtype)
+    return Acrobot(horizon, discount, np.dtype(dtype))
 
 
 def tip(state: AcrobotState) -> tuple[Array, Array]:

@@ -10,11 +10,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from bpsearch.checks import check_integer
+from bpsearch._core.arrays import Array, Scalar
+from bpsearch._core.checks import check_integer
+from bpsearch._core.jaxtools import in_64_bit
 from bpsearch.envs.base import CompiledEnv, Drawable
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.numerics import in_64_bit
-from bpsearch.trajectories import Array
 
 RENDER_MODE = "rgb_array"
 _FRAMES_PER_SECOND = 20
@@ -142,13 +142,15 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, Any]):
         return np.array(self._episodes[2], dtype=self.observation_space.dtype)
 
 
-def _start(env: CompiledEnv, seed: Array) -> tuple[Array, Any, Array]:
+def _start(env: CompiledEnv, seed: Scalar | int) -> tuple[Array, Any, Array]:
     key, start = jax.random.split(jax.random.key(seed))
     state = env.reset(start)
     return key, state, env.observe(state)
 
 
-def _step(env: CompiledEnv, key: Array, steps: Array, state: Any, action: Array) -> tuple[Any, Array, Array, Array]:
+def _step(
+    env: CompiledEnv, key: Array, steps: Scalar | int, state: Any, action: Array
+) -> tuple[Any, Array, Array, Array]:
     state, reward, ended = env.step(jax.random.fold_in(key, steps), state, action)
     return state, env.observe(state), reward, ended
 

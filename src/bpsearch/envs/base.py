@@ -5,8 +5,9 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from jaxtyping import PyTree
 
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import Array
 
 
 class CompiledEnv(ABC):
@@ -39,15 +40,15 @@ class CompiledEnv(ABC):
         return None
 
     @abstractmethod
-    def reset(self, key: Array) -> Array:
+    def reset(self, key: Array) -> PyTree[Array]:
         """Draw the state in which an episode starts."""
 
     @abstractmethod
-    def observe(self, state: Array) -> Array:
+    def observe(self, state: PyTree[Array]) -> Array:
         """What the policy sees of a state."""
 
     @abstractmethod
-    def step(self, key: Array, state: Array, action: Array) -> tuple[Array, Array, Array]:
+    def step(self, key: Array, state: PyTree[Array], action: Array) -> tuple[PyTree[Array], Array, Array]:
         """Take one step; return the next state, the reward and whether the episode has ended."""
 
 
@@ -55,5 +56,5 @@ class Drawable(ABC):
     """A compiled environment whose states can be shown as pictures."""
 
     @abstractmethod
-    def draw(self, state: Any) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    def draw(self, state: PyTree[Array]) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """(height, width, 3), an RGB picture of one state."""

@@ -7,13 +7,14 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
-from bpsearch.checks import check_discount, check_integer, check_real
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_discount, check_integer, check_real
+from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.base import CompiledEnv, Drawable
 from bpsearch.envs.drawing import Canvas
 from bpsearch.envs.trigonometry import sin_cos
-from bpsearch.numerics import pytree
-from bpsearch.trajectories import Array
 
 CART_MASS, POLE_MASS = 1.0, 0.1
 POLE_LENGTH, CENTER = 1.0, 0.5  # the pole's center of mass is `CENTER` from the pivot
@@ -60,7 +61,7 @@ class CartPoleSwingUp(CompiledEnv, Drawable):
     horizon: int = 50
     discount: float = 1.0
     out_of_bounds_reward: float = -1000.0
-    dtype: Any = np.float32
+    dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizon", check_integer("horizon", self.horizon))
@@ -109,10 +110,10 @@ class CartPoleSwingUp(CompiledEnv, Drawable):
 
 
 def cartpole_swingup(
-    horizon: int = 50, discount: float = 1.0, out_of_bounds_reward: float = -1000.0, dtype: Any = np.float32
+    horizon: int = 50, discount: float = 1.0, out_of_bounds_reward: float = -1000.0, dtype: DTypeLike = np.float32
 ) -> CartPoleSwingUp:
     """The cart-pole swing-up of the paper: L = 50, γ = 1, and −1000 for leaving the rail."""
-    return CartPoleSwingUp(horizon, discount, out_of_bounds_reward, dtype)
+    return CartPoleSwingUp(horizon, discount, out_of_bounds_reward, np.dtype(dtype))
 
 
 def advance(state: CartPoleState, force: Array, time_step: float) -> CartPoleState:

@@ -13,12 +13,13 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
 
-from bpsearch.checks import check_discount, check_integer
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_discount, check_integer
+from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.trigonometry import sin_cos
-from bpsearch.numerics import pytree
-from bpsearch.trajectories import Array
 
 _STATIC = ("horizon", "discount", "dtype")
 
@@ -35,7 +36,7 @@ class _Classic(CompiledEnv):
 
     horizon: int
     discount: float = 1.0
-    dtype: Any = np.float32
+    dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "horizon", check_integer("horizon", self.horizon))
@@ -253,19 +254,19 @@ class Pendulum(_Classic):
         return after, -cost, jnp.zeros((), bool)
 
 
-def classic_cartpole(horizon: int = 500, discount: float = 1.0, dtype: Any = np.float32) -> ClassicCartPole:
+def classic_cartpole(horizon: int = 500, discount: float = 1.0, dtype: DTypeLike = np.float32) -> ClassicCartPole:
     """Gymnasium's CartPole-v1, compiled."""
-    return ClassicCartPole(horizon, discount, dtype)
+    return ClassicCartPole(horizon, discount, np.dtype(dtype))
 
 
-def classic_acrobot(horizon: int = 500, discount: float = 1.0, dtype: Any = np.float32) -> ClassicAcrobot:
+def classic_acrobot(horizon: int = 500, discount: float = 1.0, dtype: DTypeLike = np.float32) -> ClassicAcrobot:
     """Gymnasium's Acrobot-v1, compiled."""
-    return ClassicAcrobot(horizon, discount, dtype)
+    return ClassicAcrobot(horizon, discount, np.dtype(dtype))
 
 
-def pendulum(horizon: int = 200, discount: float = 1.0, dtype: Any = np.float32) -> Pendulum:
+def pendulum(horizon: int = 200, discount: float = 1.0, dtype: DTypeLike = np.float32) -> Pendulum:
     """Gymnasium's Pendulum-v1, compiled."""
-    return Pendulum(horizon, discount, dtype)
+    return Pendulum(horizon, discount, np.dtype(dtype))
 
 
 def _wrapped(angle: Array) -> Array:

@@ -1,7 +1,7 @@
 """Gymnasium ids of the environments.
 
-Importing bpsearch registers them. A program that does not import it writes the module before the id, as Gymnasium's
-`make` and `make_vec` allow: "bpsearch:bpsearch/CartPoleSwingUp-v0".
+Importing `bpsearch.envs` registers them. A program that does not import it writes the module before the id, as
+Gymnasium's `make` and `make_vec` allow: "bpsearch.envs:bpsearch/CartPoleSwingUp-v0".
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ from bpsearch.envs.acrobot import acrobot
 from bpsearch.envs.adapter import GymnasiumEnv, GymnasiumVectorEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.cartpole_swingup import cartpole_swingup
+from bpsearch.errors import InvalidArgumentError
 
 FACTORIES: dict[str, Callable[..., CompiledEnv]] = {
     "bpsearch/Gridworld-v0": gridworlds.gridworld,
@@ -34,6 +35,14 @@ def register() -> None:
                 vector_entry_point="bpsearch.envs.registration:make_vector",
                 kwargs={"env_id": env_id},
             )
+
+
+def make_compiled(env_id: str, **settings: Any) -> CompiledEnv:
+    """The compiled environment of one of bpsearch's own ids; `settings` are those of its factory."""
+    try:
+        return FACTORIES[env_id](**settings)
+    except TypeError as error:
+        raise InvalidArgumentError(f"env_kwargs do not fit {env_id}: {error}") from error
 
 
 def make(env_id: str, render_mode: str | None = None, **settings: Any) -> GymnasiumEnv:

@@ -7,12 +7,12 @@ import gymnasium
 import jax.numpy as jnp
 import numpy as np
 
-from bpsearch import random
-from bpsearch.checks import check_discount, check_integer
+from bpsearch._core import threefry
+from bpsearch._core.arrays import Array, NumpyArray
+from bpsearch._core.checks import check_discount, check_integer
+from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.numerics import pytree
-from bpsearch.trajectories import Array
 
 
 @pytree(static=("horizon", "discount"))
@@ -69,8 +69,8 @@ class TabularMDP(CompiledEnv):
             )
         object.__setattr__(self, "horizon", check_integer("horizon", self.horizon))
         object.__setattr__(self, "discount", check_discount(self.discount))
-        for name, value in _outcomes(transitions, rewards).items():
-            object.__setattr__(self, name, value)
+        for name, outcomes in _outcomes(transitions, rewards).items():
+            object.__setattr__(self, name, outcomes)
 
     @property
     def states(self) -> int:
@@ -108,7 +108,9 @@ class TabularMDP(CompiledEnv):
     def reset(self, key: Array) -> Array:
         """Draw S_0."""
         boundaries = jnp.cumsum(jnp.asarray(self.initial))[:-1] / jnp.sum(self.initial)
-        return jnp.searchsorted(boundaries, random.uniform(key, dtype=boundaries.dtype), side="right").astype(jnp.int32)
+        return jnp.searchsorted(boundaries, threefry.uniform(key, dtype=boundaries.dtype), side="right").astype(
+            jnp.int32
+        )
 
     def observe(self, state: Array) -> Array:
         """The state itself."""
@@ -121,7 +123,7 @@ class TabularMDP(CompiledEnv):
         if boundaries.shape[1] == 0:  # deterministic: no random number is drawn
             outcome = index
         else:
-            uniform = random.uniform(key, dtype=boundaries.dtype)
+            uniform = threefry.uniform(key, dtype=boundaries.dtype)
             drawn = jnp.sum(uniform >= boundaries[index], dtype=jnp.int32)
             outcome = index * (boundaries.shape[1] + 1) + drawn
         successor = jnp.asarray(self._successors)[outcome]
@@ -149,7 +151,7 @@ def _check_distributions(name: str, rows: Array, states: Array) -> None:
         )
 
 
-def _outcomes(transitions: Array, rewards: Array) -> dict[str, Array]:
+def _outcomes(transitions: NumpyArray, rewards: NumpyArray) -> dict[str, NumpyArray]:
     """The successors of positive probability of each (s, a), padded to the largest number K of them.
 
     Returns flat arrays: successors and rewards (S·A·K,), cumulative boundaries (S·A, K − 1).

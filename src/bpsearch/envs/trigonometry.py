@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import Array
 
 # π/2 as a sum whose first two parts have few digits, so that their products with a quadrant's number are exact.
 _HALF_PI_PARTS = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)

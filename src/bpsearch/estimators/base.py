@@ -3,22 +3,27 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TypeAlias, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
+from bpsearch._core.arrays import Array, Scalar
+from bpsearch._core.jaxtools import at_the_edge, in_64_bit
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
-from bpsearch.numerics import at_the_edge, in_64_bit
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 # Log-probabilities of a 32-bit network, computed again in a batch of another shape, differ by this much at most.
 ON_POLICY_TOLERANCE = 1e-3
 
 _DATA = ("rewards", "log_ratios", "mask", "discount")
 _MODEL = ("q_hat", "v_hat")
+
+# Of the arguments that `Estimator` names: a checker of types cannot say "with or without the last two".
+Function: TypeAlias = Callable[..., Float[Array, " episodes"]]
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Estimator:
         on_policy: whether that holds only if the behavior policy is the evaluation policy.
     """
 
-    function: Callable[..., Array]
+    function: Function
     name: str
     unbiased: bool = True
     on_policy: bool = False
@@ -61,21 +66,21 @@ class Estimator:
         return "q_hat" in inspect.signature(self.function).parameters
 
     @in_64_bit
-    def __call__(self, *args: Any, **kwargs: Any) -> Array:
+    def __call__(self, *args: Scalar | float | None, **kwargs: Scalar | float | None) -> Float[Array, " episodes"]:
         """The values, (N,), in 64 bit."""
         return at_the_edge(self.function(*args, **kwargs))
 
 
 @overload
-def estimator(function: Callable[..., Array]) -> Estimator: ...
+def estimator(function: Function) -> Estimator: ...
 @overload
-def estimator(*, unbiased: bool = ..., on_policy: bool = ...) -> Callable[[Callable[..., Array]], Estimator]: ...
+def estimator(*, unbiased: bool = ..., on_policy: bool = ...) -> Callable[[Function], Estimator]: ...
 def estimator(
-    function: Callable[..., Array] | None = None, *, unbiased: bool = True, on_policy: bool = False
-) -> Estimator | Callable[[Callable[..., Array]], Estimator]:
+    function: Function | None = None, *, unbiased: bool = True, on_policy: bool = False
+) -> Estimator | Callable[[Function], Estimator]:
     """Decorator: make a function an `Estimator` that carries its name and docstring."""
 
-    def wrap(function: Callable[..., Array]) -> Estimator:
+    def wrap(function: Function) -> Estimator:
         wrapped = Estimator(function, function.__name__, unbiased=unbiased, on_policy=on_policy)
         object.__setattr__(wrapped, "__doc__", function.__doc__)
         return wrapped
@@ -84,25 +89,25 @@ def estimator(
 
 
 @in_64_bit
-def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Array:
+def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Float[Array, "episodes steps"]:
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
     if not evaluation.traceable:
         mask = np.asarray(trajectories.mask)
         observations = jax.tree_util.tree_map(lambda array: array[mask], trajectories.observations)
-        ratios = np.zeros(mask.shape)
-        ratios[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
-        return ratios
+        known = np.zeros(mask.shape)
+        known[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
+        return known
     log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
     ratios = jnp.asarray(log_probs, jnp.float64) - trajectories.log_probs
     return at_the_edge(jnp.where(trajectories.mask, ratios, 0.0))
 
 
-def discounts(discount: Array, like: Array) -> Array:
+def discounts(discount: Scalar | float, like: Float[Array, "... steps"]) -> Float[Array, " steps"]:
     """(T,), γ^t for the steps on the last axis of `like`."""
     return jnp.asarray(discount, like.dtype) ** jnp.arange(like.shape[-1])
 
 
-def check_values(name: str, values: Array, log_ratios: Array) -> None:
+def check_values(name: str, values: Float[Array, "episodes ..."], log_ratios: Float[Array, "episodes steps"]) -> None:
     """Refuse values (and anything derived from them) that overflow a 64-bit float, naming the largest log-weight."""
     finite = np.isfinite(np.asarray(values))
     if finite.all():
@@ -117,7 +122,9 @@ def check_values(name: str, values: Array, log_ratios: Array) -> None:
     )
 
 
-def check_on_policy(estimator: Estimator, log_ratios: Array, tolerance: float = ON_POLICY_TOLERANCE) -> None:
+def check_on_policy(
+    estimator: Estimator, log_ratios: Float[Array, "episodes steps"], tolerance: float = ON_POLICY_TOLERANCE
+) -> None:
     """Refuse off-policy episodes for an estimator that is unbiased only on-policy."""
     if not estimator.on_policy:
         return

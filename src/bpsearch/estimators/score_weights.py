@@ -2,25 +2,26 @@
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
+from bpsearch._core.arrays import Array, Scalar
+from bpsearch._core.jaxtools import at_the_edge, in_64_bit
 from bpsearch.errors import BiasedEstimatorError
 from bpsearch.estimators.base import Estimator
-from bpsearch.numerics import at_the_edge, in_64_bit
-from bpsearch.trajectories import Array
 
 
 @in_64_bit
 def score_weights(
     estimator: Estimator,
-    rewards: Array,
-    log_ratios: Array,
-    mask: Array,
-    discount: Array,
-    q_hat: Array | None = None,
-    v_hat: Array | None = None,
+    rewards: Float[Array, "episodes steps"],
+    log_ratios: Float[Array, "episodes steps"],
+    mask: Bool[Array, "episodes steps"],
+    discount: Scalar | float,
+    q_hat: Float[Array, "episodes steps"] | None = None,
+    v_hat: Float[Array, "episodes steps+1"] | None = None,
     *,
-    center: Array | float = 0.0,
-) -> tuple[Array, Array]:
+    center: Scalar | float = 0.0,
+) -> tuple[Float[Array, " episodes"], Float[Array, "episodes steps"]]:
     """Values X_n and score weights c_nt of a batch, such that ∇MSE = E[Σ_t c_t ∇log π_θ(A_t|S_t)].
 
     Lemma 1: ∇MSE[X] = E[X² Σ_t ∇log π_θ(A_t|S_t) + ∇X²]. The estimator depends on θ only through the log-ratios

@@ -1,5 +1,6 @@
 """The policy interface, and what every policy written in JAX shares."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Self
 
@@ -8,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Bool, Float, Key, PyTree, Shaped
 
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import at_the_edge, in_64_bit, to_numpy
 from bpsearch.errors import DeterministicPolicyError
-from bpsearch.numerics import at_the_edge, in_64_bit, to_numpy
-from bpsearch.trajectories import Array
 
 
 class Policy(ABC):
@@ -22,7 +24,7 @@ class Policy(ABC):
     leading axes.
 
     Subclasses give `parameters`, `with_parameters`, `sample` and `log_prob`; the flat view of the parameters and
-    the score are derived.
+    the score are derived. One that is not traceable gives `act` and `score` in place of `sample`.
     """
 
     traceable: ClassVar[bool] = True
@@ -44,19 +46,29 @@ class Policy(ABC):
 
     @property
     @abstractmethod
-    def parameters(self) -> Any:
+    def parameters(self) -> PyTree[Array]:
         """θ, a pytree of arrays."""
 
     @abstractmethod
-    def with_parameters(self, parameters: Any) -> Self:
+    def with_parameters(self, parameters: PyTree[Array]) -> Self:
         """The same policy with other parameters."""
 
-    @abstractmethod
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
-        """Draw one action per observation; return the actions and their log-probabilities."""
+    @in_64_bit
+    def sample(
+        self, key: Key[Array, ""], observations: Observations
+    ) -> tuple[Shaped[Array, "..."], Float[Array, "*batch"]]:
+        """Draw one action per observation; return the actions and their log-probabilities.
+
+        A policy that is not traceable need not write it: by default it draws numbers for `act`.
+        """
+        if self.traceable:
+            raise NotImplementedError(f"{type(self).__name__} is traceable and must give `sample`")
+        rows = len(jax.tree_util.tree_leaves(observations)[0])
+        uniforms = jax.random.uniform(key, (rows, self.uniforms), dtype=jnp.float64)
+        return self.act(np.asarray(uniforms), observations)[:2]
 
     @abstractmethod
-    def log_prob(self, observations: Array, actions: Array) -> Array:
+    def log_prob(self, observations: Observations, actions: Shaped[Array, "..."]) -> Float[Array, "*batch"]:
         """Log π_θ(a|s), one per observation."""
 
     @property
@@ -65,7 +77,9 @@ class Policy(ABC):
         return 1
 
     @in_64_bit
-    def act(self, uniforms: Array, observations: Array) -> tuple[Array, Array, Array]:
+    def act(
+        self, uniforms: Float[NumpyArray, "rows uniforms"], observations: Observations
+    ) -> tuple[Shaped[NumpyArray, "rows ..."], Float[NumpyArray, " rows"], Shaped[NumpyArray, "rows ..."]]:
         """Select one action per observation by given random numbers, outside of `jit`.
 
         Where `sample` draws a batch from one key, here a row's action is a function of that row alone. A sampler that
@@ -82,7 +96,7 @@ class Policy(ABC):
         actions, log_probs = to_numpy(_jitted_rows(self, uniforms, observations))
         return actions, log_probs, clipped(self.action_space, actions)
 
-    def begin(self, uniforms: Array) -> Any:
+    def begin(self, uniforms: Float[Array, " episodes"]) -> PyTree[Array]:
         """What the policy remembers of its episodes before their first steps; nothing, by default.
 
         Args:
@@ -90,11 +104,17 @@ class Policy(ABC):
         """
         return ()
 
-    def sample_next(self, key: Array, observations: Array, memory: Any) -> tuple[Array, Array, Any]:
+    def sample_next(
+        self, key: Key[Array, ""], observations: Observations, memory: PyTree[Array]
+    ) -> tuple[Shaped[Array, "episodes ..."], Float[Array, " episodes"], PyTree[Array]]:
         """`sample` within episodes: takes what `begin` or the step before gave, and gives it for the step after."""
         return *self.sample(key, observations), memory
 
-    def act_next(self, uniforms: Array, observations: Array, memory: Any) -> tuple[Array, Array, Array, Any]:
+    def act_next(
+        self, uniforms: Float[NumpyArray, "rows uniforms"], observations: Observations, memory: PyTree[Array]
+    ) -> tuple[
+        Shaped[NumpyArray, "rows ..."], Float[NumpyArray, " rows"], Shaped[NumpyArray, "rows ..."], PyTree[Array]
+    ]:
         """`act` within episodes; see `sample_next`."""
         return *self.act(uniforms, observations), memory
 
@@ -102,6 +122,11 @@ class Policy(ABC):
     def deterministic(self) -> bool:
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""
         return False
+
+    @property
+    def weight_bound(self) -> float:
+        """What no importance weight of an episode that this policy collects can exceed; infinity if none is known."""
+        return math.inf
 
     @property
     def constants(self) -> dict[str, Array]:
@@ -124,16 +149,21 @@ class Policy(ABC):
 
     @property
     @in_64_bit
-    def flat(self) -> Array:
+    def flat(self) -> Float[Array, " parameters"]:
         """θ as a vector."""
         return at_the_edge(ravel_pytree(self.parameters)[0])
 
     @in_64_bit
-    def with_flat(self, vector: Array) -> Self:
+    def with_flat(self, vector: Float[Array, " parameters"]) -> Self:
         """The same policy with the parameters of `vector`, in the order of `flat`."""
-        return self.with_parameters(at_the_edge(ravel_pytree(self.parameters)[1](vector)))
+        return self.with_parameters(at_the_edge(ravel_pytree(self.parameters)[1](jnp.asarray(vector))))
 
-    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+    def score(
+        self,
+        observations: Observations,
+        actions: Shaped[Array, "episodes steps ..."],
+        weights: Float[Array, "episodes steps"],
+    ) -> Float[Array, " parameters"]:
         """The score Σ_nt c_nt ∇θ log π_θ(a_nt|s_nt), as a vector in the order of `flat`.
 
         The sum runs over time in a scan: one step's activations stay in cache, where a single
@@ -148,12 +178,12 @@ class Policy(ABC):
         """
         flat, unravel = ravel_pytree(self.parameters)
 
-        def weighted_log_prob(vector: Array, step: tuple[Array, ...]) -> Array:
+        def weighted_log_prob(vector: jax.Array, step: tuple[jax.Array, ...]) -> jax.Array:
             observations_t, actions_t, weights_t = step
             log_probs = self.with_parameters(unravel(vector)).log_prob(observations_t, actions_t)
             return jnp.vdot(weights_t.astype(log_probs.dtype), log_probs)
 
-        def accumulate(total: Array, step: tuple[Array, ...]) -> tuple[Array, None]:
+        def accumulate(total: jax.Array, step: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
             return total + jax.grad(weighted_log_prob)(flat, step), None
 
         largest = jnp.max(jnp.abs(weights))
@@ -162,8 +192,17 @@ class Policy(ABC):
         return jax.lax.scan(accumulate, jnp.zeros_like(flat), steps)[0] * scale
 
     @in_64_bit
-    def episode_scores(self, observations: Array, actions: Array, mask: Array) -> Array:
+    def episode_scores(
+        self,
+        observations: Observations,
+        actions: Shaped[Array, "episodes steps ..."],
+        mask: Bool[Array, "episodes steps"],
+    ) -> Float[Array, "episodes parameters"]:
         """(N, P), the score Z_n = Σ_t ∇θ log π_θ(a_nt|s_nt) of each episode, in 64 bit."""
+        if not self.traceable:
+            batch = (observations, actions, np.asarray(mask, np.float64))
+            rows = [jax.tree_util.tree_map(lambda leaf, n=n: leaf[n : n + 1], batch) for n in range(len(mask))]
+            return np.stack([self.score(*row) for row in rows])
 
         def of_episode(*steps: Array) -> Array:
             return self.score(*(step[None] for step in steps))
@@ -172,16 +211,38 @@ class Policy(ABC):
         scores = jax.vmap(of_episode)(jnp.asarray(observations), jnp.asarray(actions), weights)
         return at_the_edge(scores.astype(jnp.float64))
 
-    def score_covariance(self, observations: Array, mask: Array, weights: Array) -> Array | None:
-        """(P, P), Σ_n w_n Σ_t Cov_{a~π_θ(·|s_nt)} ∇θ log π_θ(a|s_nt), or None if the policy does not tell.
+    def visits(
+        self, observations: Observations, mask: Bool[Array, "episodes steps"]
+    ) -> Float[Array, "episodes states"] | None:
+        """(N, D), how often each episode was in each of D kinds of states; None where states cannot be counted.
 
-        Its expectation is that of Σ_n w_n Z_n Z_nᵀ, but it needs the states only: it knows about actions that were
+        Those who count them also have `score_covariance` and `score_variances`, which know about actions that were
         never taken.
         """
         return None
 
+    def score_covariance(self, visits: Float[Array, " states"]) -> Float[Array, "parameters parameters"]:
+        """(P, P), Σ_s V_s Cov_{a~π_θ(·|s)} ∇θ log π_θ(a|s) for (D,) visits V.
 
-def clipped(space: gymnasium.Space[Any], actions: Array) -> Array:
+        With the visits of an episode its expectation is that of Z Zᵀ.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not count states")
+
+    def score_steps(
+        self, directions: Float[Array, "directions parameters"]
+    ) -> Float[NumpyArray, "directions states actions"] | None:
+        """(J, D, A), vᵀ∇θ log π_θ(a|s) of each of (J, P) directions v in each kind of state for each action.
+
+        None where states or actions cannot be counted.
+        """
+        return None
+
+    def score_variances(self, directions: Float[Array, "directions parameters"]) -> Float[Array, "directions states"]:
+        """(J, D), Var_{a~π_θ(·|s)} vᵀ∇θ log π_θ(a|s) of each of (J, P) directions v in each kind of state."""
+        raise NotImplementedError(f"{type(self).__name__} does not count states")
+
+
+def clipped(space: gymnasium.Space[Any], actions: NumpyArray) -> NumpyArray:
     """What the environment is given for drawn actions: those outside of a box are clipped to it."""
     if isinstance(space, gymnasium.spaces.Box):
         # On a few rows twice as fast as np.clip.
@@ -190,7 +251,7 @@ def clipped(space: gymnasium.Space[Any], actions: Array) -> Array:
 
 
 @jax.jit
-def _jitted_rows(policy: Policy, uniforms: Array, observations: Array) -> tuple[Array, Array]:
+def _jitted_rows(policy: Policy, uniforms: Array, observations: Observations) -> tuple[Array, Array]:
     """`sample` with one key per row, made of the bits of the row's number."""
     bits = (uniforms[:, 0] * 2.0**53).astype(jnp.uint64)
     words = jnp.stack([bits >> 32, bits & 0xFFFFFFFF], axis=-1).astype(jnp.uint32)

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal, overload
 
 import numpy as np
 
+from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.npz import read_npz
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
-from bpsearch.exchange.npz import read_npz
 from bpsearch.policies.base import Policy
 from bpsearch.policies.mixture import Mixture
 from bpsearch.policies.mlp import MLP, CategoricalMLP, GaussianMLP
 from bpsearch.policies.table import SoftmaxTable
-from bpsearch.trajectories import Array
 
 FORMAT = "bpsearch policy 1"
 SHIPPED = ("gridworld-early", "gridworld-converged", "stochastic-gridworld", "cartpole-swingup", "acrobot")
@@ -42,7 +42,7 @@ def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str
         np.savez(file, **contents)
 
 
-def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, Array]]:
+def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, NumpyArray]]:
     """The texts and the arrays that make a policy; see `of_parts`."""
     kind = {"kind": type(policy).__name__}
     if isinstance(policy, SoftmaxTable):
@@ -64,7 +64,7 @@ def is_complete(kind: str) -> bool:
     return kind == SoftmaxTable.__name__ or kind in _NETWORKS
 
 
-def of_parts(texts: Mapping[str, str], arrays: Mapping[str, Array]) -> Kept:
+def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray]) -> Kept:
     """The table, network or mixture of two of them that `parts_of` took apart.
 
     Raises:
@@ -128,7 +128,13 @@ def load_policy(path: str | Path) -> Kept:
         raise PolicyFileError(f"cannot read the policy file {path}: {error.strerror or error}") from error
 
 
-def shipped_policy(name: str) -> Any:
+@overload
+def shipped_policy(name: Literal["gridworld-early", "gridworld-converged", "stochastic-gridworld"]) -> SoftmaxTable: ...
+@overload
+def shipped_policy(name: Literal["cartpole-swingup", "acrobot"]) -> GaussianMLP: ...
+@overload
+def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP: ...
+def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP:
     """An evaluation policy of the experiments, by name; `bpsearch train NAME` makes it anew.
 
     - "gridworld-early", "gridworld-converged": π_1 and π_2 of the 4x4 gridworld, early in REINFORCE and after it.
@@ -138,7 +144,9 @@ def shipped_policy(name: str) -> Any:
     if name not in SHIPPED:
         raise InvalidArgumentError(f"policy must be one of {', '.join(SHIPPED)}, got {name!r}")
     with (resources.files("bpsearch") / "data" / f"{name}.npz").open("rb") as file:
-        return _read(file, name)  # type: ignore[arg-type]
+        policy = _read(file, name)  # type: ignore[arg-type]
+    assert isinstance(policy, SoftmaxTable | GaussianMLP)
+    return policy
 
 
 def _read(file: BinaryIO, name: str) -> Kept:

@@ -6,11 +6,13 @@ from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
+from jaxtyping import PyTree
+from numpy.typing import ArrayLike
 
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import pytree
 from bpsearch.errors import UnknownProbabilitiesError
-from bpsearch.numerics import pytree
 from bpsearch.policies.base import Policy, clipped
-from bpsearch.trajectories import Array
 
 
 @pytree(static=("function", "spaces", "vectorized", "is_deterministic"))
@@ -28,7 +30,7 @@ class FunctionPolicy(Policy):
         is_deterministic: whether the function is known to draw no random numbers.
     """
 
-    function: Callable[[Any], Any]
+    function: Callable[[Any], ArrayLike]
     spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
     vectorized: bool = False
     is_deterministic: bool = False
@@ -50,11 +52,11 @@ class FunctionPolicy(Policy):
         return self.spaces[1]
 
     @property
-    def parameters(self) -> Array:
+    def parameters(self) -> NumpyArray:
         """None that could be changed: an empty vector."""
         return np.zeros(0)
 
-    def with_parameters(self, parameters: Any) -> Self:
+    def with_parameters(self, parameters: PyTree[Array]) -> Self:
         """The policy itself."""
         return self
 
@@ -72,7 +74,7 @@ class FunctionPolicy(Policy):
             "probabilities (from_torch, from_sb3)"
         )
 
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array | None, observations: Observations) -> tuple[NumpyArray, NumpyArray]:
         """The function's actions; their log-probabilities are recorded as 0."""
         actions = np.asarray(
             self.function(observations)
@@ -81,22 +83,22 @@ class FunctionPolicy(Policy):
         )
         return actions, np.zeros(len(actions))
 
-    def act(self, uniforms: Array, observations: Array) -> tuple[Array, Array, Array]:
+    def act(self, uniforms: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """The function's actions, whatever the numbers."""
         actions, log_probs = self.sample(None, observations)
         return actions, log_probs, clipped(self.action_space, actions)
 
-    def log_prob(self, observations: Array, actions: Array) -> Array:
+    def log_prob(self, observations: Observations, actions: Array) -> NumpyArray:
         """0, as recorded: the ratio of the policy to itself is 1."""
         return np.zeros(np.shape(actions)[: np.ndim(actions) - len(self.action_space.shape or ())])
 
 
-def _rows(observations: Array) -> int:
+def _rows(observations: Observations) -> int:
     first = next(iter(observations.values())) if isinstance(observations, dict) else observations
     return _rows(first) if isinstance(first, dict) else len(first)
 
 
-def _row(observations: Array, row: int) -> Array:
+def _row(observations: Observations, row: int) -> Observations:
     if isinstance(observations, dict):
         return {key: _row(value, row) for key, value in observations.items()}
     return observations[row]

@@ -1,16 +1,20 @@
 """The defensive mixture: a behavior that runs the evaluation policy for whole episodes now and then."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
-from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
+from bpsearch._core.arrays import Array, NumpyArray, Observations, Scalar
+from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array
+
+A = TypeVar("A")
 
 
 @pytree()
@@ -38,7 +42,7 @@ class Mixture(Policy):
 
     evaluation: Policy
     component: Policy
-    share: Array
+    share: Scalar
 
     @property
     def traceable(self) -> bool:  # type: ignore[override]
@@ -66,11 +70,11 @@ class Mixture(Policy):
         return self.evaluation.action_space
 
     @property
-    def parameters(self) -> Any:
+    def parameters(self) -> PyTree[Array]:
         """θ."""
         return self.component.parameters
 
-    def with_parameters(self, parameters: Any) -> Self:
+    def with_parameters(self, parameters: PyTree[Array]) -> Self:
         """The mixture with another π_θ."""
         return replace(self, component=self.component.with_parameters(parameters))
 
@@ -88,23 +92,30 @@ class Mixture(Policy):
         """As the evaluation policy: the draw of the episode is made in `begin`."""
         return self.evaluation.uniforms
 
+    @property
+    def weight_bound(self) -> float:
+        """1/α."""
+        return 1.0 / float(self.share)
+
     def check_support(self, evaluation: Policy) -> None:
         """Nothing to refuse: the evaluation policy is part of the mixture."""
 
-    def begin(self, uniforms: Array) -> Any:
+    def begin(self, uniforms: Array) -> tuple[Array, Array, Array]:
         """Who runs each episode, and log Π π_e and log Π π_θ of its steps so far."""
         zeros = uniforms * 0.0
         return uniforms < self.share, zeros, zeros
 
     @in_64_bit
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """Draw the first action of an episode for each observation."""
         draw, key = jax.random.split(key)
         rows = np.shape(jax.tree_util.tree_leaves(observations)[0])[:1]
         memory = self.begin(jax.random.uniform(draw, rows, dtype=jnp.float64))
         return at_the_edge(self.sample_next(key, observations, memory)[:2])
 
-    def sample_next(self, key: Array, observations: Array, memory: Any) -> tuple[Array, Array, Any]:
+    def sample_next(
+        self, key: Array, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[Array, Array, PyTree[Array]]:
         """Draw by the policy that runs the episode; the log-probability is the mixture's, given the history."""
         by_evaluation, by_component = (p.sample(key, observations)[0] for p in (self.evaluation, self.component))
         actions = _rowwise(jnp.where, memory[0], by_evaluation, by_component)
@@ -112,29 +123,31 @@ class Mixture(Policy):
         return actions, log_probs, memory
 
     @in_64_bit
-    def act_next(self, uniforms: Array, observations: Array, memory: Any) -> tuple[Array, Array, Array, Any]:
+    def act_next(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
         """As `sample_next`, by given random numbers."""
         by_component = self.component.act(uniforms, observations)
         by_evaluation = self.evaluation.act(uniforms, observations)
         actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
         recorded = _jitted_recorded if self.traceable else Mixture._recorded
-        log_probs, memory = at_the_edge(recorded(self, observations, actions, memory))
+        log_probs, memory = to_numpy(recorded(self, observations, actions, memory))
         return actions, log_probs, executed, memory
 
     @in_64_bit
-    def log_prob(self, observations: Array, actions: Array) -> Array:
+    def log_prob(self, observations: Observations, actions: Array) -> Array:
         """(N, T), log μ(a_t|s_t and the steps before it) of whole episodes; padding at the end does no harm."""
         return at_the_edge(_increments(self.share, *self._log_probs(observations, actions)))
 
     @in_64_bit
-    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+    def score(self, observations: Observations, actions: Array, weights: Array) -> Array:
         """Σ_nt c_nt ∇θ log μ(a_nt|history), by the chain rule through the log-probabilities of π_θ."""
         of_evaluation, of_component = self._log_probs(observations, actions)
         _, pullback = jax.vjp(lambda log_probs: _increments(self.share, of_evaluation, log_probs), of_component)
         (by_step,) = pullback(jnp.asarray(weights, jnp.float64))
         return self.component.score(observations, actions, at_the_edge(by_step))
 
-    def _log_probs(self, observations: Array, actions: Array) -> tuple[Array, Array]:
+    def _log_probs(self, observations: Observations, actions: Array) -> tuple[Array, Array]:
         of_evaluation, of_component = (
             jnp.asarray(policy.log_prob(observations, actions), jnp.float64)
             for policy in (self.evaluation, self.component)
@@ -143,25 +156,25 @@ class Mixture(Policy):
         possible = jnp.isfinite(of_evaluation) | jnp.isfinite(of_component)
         return jnp.where(possible, of_evaluation, 0.0), jnp.where(possible, of_component, 0.0)
 
-    def _recorded(self, observations: Array, actions: Array, memory: Any) -> tuple[Array, Any]:
+    def _recorded(self, observations: Observations, actions: Array, memory: Any) -> tuple[Array, Any]:
         """The mixture's log-probabilities of the next actions, and the memory after them."""
         chosen, *before = memory
         after = [total + step for total, step in zip(before, self._log_probs(observations, actions), strict=True)]
         return _joint(self.share, *after) - _joint(self.share, *before), (chosen, *after)
 
 
-def _joint(share: Array, of_evaluation: Array, of_component: Array) -> Array:
+def _joint(share: Scalar, of_evaluation: Array, of_component: Array) -> Array:
     """Log μ of the actions so far, from the log-probabilities of all of them under π_e and under π_θ."""
     return jnp.logaddexp(jnp.log(share) + of_evaluation, jnp.log1p(-jnp.asarray(share)) + of_component)
 
 
-def _increments(share: Array, of_evaluation: Array, of_component: Array) -> Array:
+def _increments(share: Scalar, of_evaluation: Array, of_component: Array) -> Array:
     """(N, T), how log μ changes with each step."""
     joint = _joint(share, jnp.cumsum(of_evaluation, axis=1), jnp.cumsum(of_component, axis=1))
     return jnp.diff(joint, axis=1, prepend=0.0)
 
 
-def _rowwise(where: Any, chosen: Array, one: Array, other: Array) -> Array:
+def _rowwise(where: Callable[[Array, Array, Array], A], chosen: Array, one: Array, other: Array) -> A:
     return where(chosen.reshape(chosen.shape + (1,) * (np.ndim(one) - chosen.ndim)), one, other)
 
 

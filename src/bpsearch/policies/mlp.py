@@ -11,14 +11,15 @@ import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from numpy.typing import DTypeLike
 
-from bpsearch import random
-from bpsearch.checks import check_integer
+from bpsearch._core import threefry
+from bpsearch._core.arrays import Array, Observations
+from bpsearch._core.checks import check_integer
+from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.numerics import pytree, replace
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array
 
 Adapt = Literal["all", "last"]
 
@@ -80,14 +81,14 @@ class MLP(Policy):
         return _reals(self.weights[0].shape[1], self.dtype)
 
     @property
-    def parameters(self) -> tuple[Any, ...]:
+    def parameters(self) -> tuple[PyTree[Array], ...]:
         """((W, b) of each adapted layer, then those of the head): the last layer's are at the end of `flat`."""
         return (
             *tuple(zip(self.weights, self.biases, strict=True))[self._fixed :],
             *(getattr(self, name) for name in self._head_names),
         )
 
-    def with_parameters(self, parameters: tuple[Any, ...]) -> Self:
+    def with_parameters(self, parameters: tuple[PyTree[Array], ...]) -> Self:
         """The same network with other parameters; layers that do not adapt stay."""
         adapted = len(self.weights) - self._fixed
         weights, biases = zip(*parameters[:adapted], strict=True)
@@ -104,7 +105,7 @@ class MLP(Policy):
             raise InvalidArgumentError(f'adapt must be "all" or "last", got {adapt!r}')
         return replace(self, adapt=adapt)
 
-    def log_prob(self, observations: Array, actions: Array) -> Array:
+    def log_prob(self, observations: Observations, actions: Array) -> Array:
         """Log π(a|s), one per observation.
 
         A batch (N, T, ...) is gone through step by step: one step's activations stay in cache.
@@ -115,12 +116,12 @@ class MLP(Policy):
             return jnp.moveaxis(jax.lax.map(lambda step: self.log_prob(*step), steps), 0, 1)
         return self._log_density(self.outputs(observations), actions)
 
-    def outputs(self, observations: Array) -> Array:
+    def outputs(self, observations: Observations) -> Array:
         """(outputs, B), the last layer's values for the observations (B, inputs), or (outputs,) for (inputs,).
 
         Feature-major: elementwise work runs along the batch, the long axis, in whole vector registers.
         """
-        values = jnp.asarray(observations, self.dtype).T
+        values: Array = jnp.asarray(observations, self.dtype).T
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             values = weight @ values + bias.reshape(-1, *(1,) * (values.ndim - 1))
             if layer < len(self.weights) - 1:
@@ -134,7 +135,7 @@ class MLP(Policy):
         save_policy(self, path)
 
     @abstractmethod
-    def kl(self, other: Self, observations: Array) -> Array:
+    def kl(self, other: Self, observations: Observations) -> Array:
         """KL(π_self(·|s) ‖ π_other(·|s)) in closed form, (B,), for the observations (B, inputs)."""
 
     @property
@@ -188,14 +189,14 @@ class GaussianMLP(MLP):
         """All real vectors: raw actions, before any clipping."""
         return _reals(self.log_std.shape[0], self.dtype)
 
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """Draw a = μ(s) + σ ε; the log-probability is that of the rounded sum, as `log_prob` would give it."""
         outputs = self.outputs(observations)
-        noise = random.normal(key, outputs.shape, self.dtype)
+        noise = threefry.normal(key, outputs.shape, self.dtype)
         actions = (outputs + self._along(jnp.exp(self.log_std), outputs) * noise).T
         return actions, self._log_density(outputs, actions)
 
-    def kl(self, other: Self, observations: Array) -> Array:
+    def kl(self, other: Self, observations: Observations) -> Array:
         """Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − 1/2."""
         mean, other_mean = self.outputs(observations), other.outputs(observations)
         log_std, other_log_std = (self._along(policy.log_std, mean) for policy in (self, other))
@@ -241,14 +242,14 @@ class CategoricalMLP(MLP):
         """Actions 0 to A − 1."""
         return gymnasium.spaces.Discrete(self.biases[-1].shape[0])
 
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """Draw actions: the largest logit after adding Gumbel noise."""
         outputs = self.outputs(observations)
         noise = jax.random.gumbel(key, outputs.shape, self.dtype)
         actions = jnp.argmax(outputs + noise, axis=0).astype(jnp.int32)
         return actions, self._log_density(outputs, actions)
 
-    def kl(self, other: Self, observations: Array) -> Array:
+    def kl(self, other: Self, observations: Observations) -> Array:
         """Σ_a π(a|s) (log π(a|s) − log π'(a|s))."""
         log_probs, others = (jax.nn.log_softmax(p.outputs(observations), axis=0) for p in (self, other))
         return jnp.sum(jnp.exp(log_probs) * (log_probs - others), axis=0)
@@ -276,11 +277,11 @@ def _random_layers(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
         raise InvalidArgumentError(f"a network needs a Box of vectors as observation space, got {observation_space}")
-    random = np.random.default_rng(check_integer("seed", seed, at_least=0))
+    generator = np.random.default_rng(check_integer("seed", seed, at_least=0))
     sizes = [observation_space.shape[0], *(check_integer("a hidden size", size) for size in hidden), outputs]
     pairs = list(itertools.pairwise(sizes))
     limits = [math.sqrt(6.0 / (fan_in + fan_out)) for fan_in, fan_out in pairs]
-    weights = [random.uniform(-w, w, (out, fan_in)) for w, (fan_in, out) in zip(limits, pairs, strict=True)]
+    weights = [generator.uniform(-w, w, (out, fan_in)) for w, (fan_in, out) in zip(limits, pairs, strict=True)]
     return tuple(w.astype(dtype) for w in weights), tuple(np.zeros(out, dtype) for _, out in pairs)
 
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bpsearch import random
-from bpsearch.checks import check_integer, check_real
+from bpsearch._core import threefry
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError, SupportError
-from bpsearch.numerics import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array
 
 
 @pytree()
@@ -118,7 +118,7 @@ class SoftmaxTable(Policy):
                 )
 
     @in_64_bit
-    def sample(self, key: Array, observations: Array) -> tuple[Array, Array]:
+    def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """Draw actions by inverting the cumulative distribution: one 64-bit uniform each."""
         log_table = jax.nn.log_softmax(self.logits, axis=-1)
         table = jnp.exp(log_table)
@@ -126,21 +126,22 @@ class SoftmaxTable(Policy):
         # cumulative sum can never select an impossible action.
         exhausted = jnp.cumsum(table[:, ::-1], axis=-1)[:, ::-1][:, 1:] == 0.0
         boundaries = jnp.where(exhausted, jnp.inf, jnp.cumsum(table, axis=-1)[:, :-1])
-        uniforms = random.uniform(key, jnp.shape(observations), table.dtype)
-        actions = jnp.sum(uniforms[..., None] >= boundaries[observations], axis=-1, dtype=jnp.int32)
+        states = jnp.asarray(observations)
+        uniforms = threefry.uniform(key, states.shape, table.dtype)
+        actions = jnp.sum(uniforms[..., None] >= boundaries[states], axis=-1, dtype=jnp.int32)
         return at_the_edge((actions, _lookup(log_table, observations, actions)))
 
     @in_64_bit
-    def log_prob(self, observations: Array, actions: Array) -> Array:
+    def log_prob(self, observations: Observations, actions: Array) -> Array:
         """Log π(a|s)."""
         return at_the_edge(_lookup(jax.nn.log_softmax(self.logits, axis=-1), observations, actions))
 
     @in_64_bit
-    def score(self, observations: Array, actions: Array, weights: Array) -> Array:
+    def score(self, observations: Observations, actions: Array, weights: Array) -> Array:
         """Closed form: C_sa − π(a|s) Σ_a' C_sa', where C_sa sums the weights of the visits to (s, a)."""
         states, n_actions = self.logits.shape
 
-        def accumulate(totals: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
+        def accumulate(totals: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
             indices, weights_t = step
             return totals.at[indices].add(weights_t), None
 
@@ -153,16 +154,38 @@ class SoftmaxTable(Policy):
         return at_the_edge((totals - totals.sum(axis=-1, keepdims=True) * table).ravel())
 
     @in_64_bit
-    def score_covariance(self, observations: Array, mask: Array, weights: Array) -> Array:
-        """Blocks V_s (diag π(·|s) − π(·|s) π(·|s)ᵀ), where V_s sums the weights of the visits to s."""
-        states, n_actions = self.logits.shape
-        visits = jnp.zeros(states).at[jnp.asarray(observations)].add(jnp.where(mask, weights[:, None], 0.0))
-        table = jax.nn.softmax(self.logits, axis=-1)
-        blocks = visits[:, None, None] * (table[:, :, None] * jnp.eye(n_actions) - table[:, :, None] * table[:, None])
-        whole = jnp.zeros((states, n_actions, states, n_actions))
-        each = jnp.arange(states)
-        return at_the_edge(whole.at[each, :, each, :].set(blocks).reshape(self.logits.size, -1))
+    def visits(self, observations: Observations, mask: Array) -> Array:
+        """(N, S), how often each episode was in each state."""
+        episodes = jnp.arange(mask.shape[0])[:, None]
+        counts = jnp.zeros((mask.shape[0], self.logits.shape[0]))
+        return at_the_edge(counts.at[episodes, jnp.asarray(observations)].add(jnp.where(mask, 1.0, 0.0)))
+
+    @in_64_bit
+    def score_covariance(self, visits: Array) -> Array:
+        """Blocks V_s (diag π(·|s) − π(·|s) π(·|s)ᵀ), with V_s the visits to s."""
+        covariance: Array = _score_covariance(self.logits, visits)
+        return at_the_edge(covariance)
+
+    def score_steps(self, directions: Array) -> NumpyArray:
+        """(J, S, A), v_sa − Σ_a' π(a'|s) v_sa'."""
+        probabilities = self.probabilities
+        logits = np.asarray(directions).reshape(len(directions), *probabilities.shape)
+        return np.asarray(logits - np.sum(probabilities * logits, axis=-1, keepdims=True))
+
+    def score_variances(self, directions: Array) -> Array:
+        """(J, S), the variance of v_sA with A drawn in s."""
+        return np.asarray(np.sum(self.probabilities * self.score_steps(directions) ** 2, axis=-1))
 
 
-def _lookup(table: Array, observations: Array, actions: Array) -> Array:
+def _lookup(table: Array, observations: Observations, actions: Array) -> Array:
     return table.ravel()[jnp.asarray(observations) * table.shape[1] + jnp.asarray(actions)]
+
+
+@jax.jit
+def _score_covariance(logits: Array, visits: Array) -> Array:
+    table = jax.nn.softmax(logits, axis=-1)
+    states, actions = table.shape
+    blocks = visits[:, None, None] * (table[:, :, None] * jnp.eye(actions) - table[:, :, None] * table[:, None])
+    whole = jnp.zeros((states, actions, states, actions))
+    each = jnp.arange(states)
+    return whole.at[each, :, each, :].set(blocks).reshape(logits.size, -1)

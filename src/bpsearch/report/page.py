@@ -1,213 +1,104 @@
 """The page about one estimate: a single HTML file with its figures inside, which needs no network."""
 
-import math
+import re
+from datetime import date
 from importlib.resources import files
-from typing import Any, Protocol
+from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
 
-from bpsearch.diagnostics import Diagnostics, Episodes
-from bpsearch.history import History
-from bpsearch.report.plots import COLORS, band, figure, inline_svg
-from bpsearch.trajectories import Array
-from bpsearch.versions import versions
-
-_WIDTH, _HEIGHT = 5.2, 3.0
-Figure = tuple[str, str, str]  # title, explanation, SVG
-
-
-class _Estimate(Protocol):
-    """What a page shows of an `Estimate`, of which this layer must not know."""
-
-    @property
-    def value(self) -> float: ...
-    @property
-    def std_error(self) -> float | None: ...
-    @property
-    def interval_kind(self) -> str: ...
-    @property
-    def anytime_kind(self) -> str: ...
-    @property
-    def certificate(self) -> str: ...
-    @property
-    def event(self) -> str: ...
-    @property
-    def sentence(self) -> str: ...
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def unbiased(self) -> bool: ...
-    @property
-    def ended(self) -> str: ...
-    @property
-    def savings(self) -> float | None: ...
-    @property
-    def savings_basis(self) -> str: ...
-    @property
-    def diagnostics(self) -> Diagnostics: ...
-    @property
-    def history(self) -> History: ...
-    @property
-    def data(self) -> Episodes: ...
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-    def interval(self, level: float = ...) -> tuple[float, float] | None: ...
-    def anytime_interval(self, level: float = ...) -> tuple[float, float] | None: ...
-    def upper_bound(self, level: float = ...) -> float | None: ...
+from bpsearch._core.versions import versions
+from bpsearch.inference.estimate import Estimate
+from bpsearch.report import words
+from bpsearch.report.figures import draw_figures
+from bpsearch.report.json import plain
+from bpsearch.report.numbers import percent, significant
+from bpsearch.report.repeat import repeat_lines
 
 
-def render(estimate: _Estimate) -> str:
+class Row(NamedTuple):
+    """An interval of the page, with its bar: left end, width and the place of the value, in percent."""
+
+    promise: words.Promise
+    left: float
+    width: float
+    value: float
+
+
+def render(estimate: Estimate) -> str:
     """The page of an `Estimate`, as HTML."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"begin": _begin, "code": _code}
     template = environment.from_string((files("bpsearch.report") / "page.html").read_text(encoding="utf-8"))
     return template.render(
         estimate=estimate,
-        brackets=_brackets,
+        value=words.value_text(estimate),
+        sentence=words.sentence(estimate),
+        warnings=words.warnings(estimate),
+        rows=_rows(estimate),
+        upper_bound=significant(estimate.upper_bound()),
+        certificate=words.certificate(estimate),
         numbers=_numbers(estimate),
-        figures=_figures(estimate),
-        settings={name: repr(value) for name, value in estimate.settings.items()},
-        call=_call(estimate.settings),
+        savings_basis=words.savings_basis(estimate),
+        figures=draw_figures(estimate),
+        settings={name: _shown(value) for name, value in estimate.settings.items() if value is not None},
+        repeat=repeat_lines(estimate),
         versions=versions(),
+        date=date.today().isoformat(),
     )
 
 
-def _brackets(interval: tuple[float, float] | None) -> str:
-    return "unknown" if interval is None else f"[{interval[0]:.6g}, {interval[1]:.6g}]"
+def write_page(estimate: Estimate, path: str | Path) -> Path:
+    """Write the page, in a directory that is made if there is none."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render(estimate), encoding="utf-8")
+    return path
 
 
-def _numbers(estimate: _Estimate) -> dict[str, str]:
+def _rows(estimate: Estimate) -> list[Row]:
+    """The intervals side by side, on one scale."""
+    promises = words.promises(estimate)
+    ends = [end for promise in promises if promise.interval is not None for end in promise.interval]
+    low, high = min([estimate.value, *ends]), max([estimate.value, *ends])
+    scale = 100.0 / (high - low) if high > low else 0.0
+    rows = []
+    for promise in promises:
+        start, end = promise.interval or (low, low)
+        rows.append(Row(promise, (start - low) * scale, (end - start) * scale, (estimate.value - low) * scale))
+    return rows
+
+
+def _numbers(estimate: Estimate) -> dict[str, str]:
     found = estimate.diagnostics
     known = {
-        "standard error": estimate.std_error,
-        "variance per episode": found.variance,
-        "Monte Carlo's variance": found.monte_carlo_variance,
-        "savings": estimate.savings,
-        "largest share of variance": found.largest_value_share,
+        "standard error": significant(estimate.std_error, 2),
+        "variance per episode": significant(found.variance),
+        "Monte Carlo's variance": significant(found.monte_carlo_variance),
+        "savings": significant(estimate.savings),
+        "largest share of variance": percent(found.largest_value_share),
     }
     if estimate.data.weighted:
         known |= {
-            "variance in the last batch": found.final_variance,
-            "effective sample size": found.effective_sample_size,
-            "largest share of weight": found.largest_weight_share,
+            "variance in the last batch": significant(found.final_variance),
+            "effective sample size": significant(found.effective_sample_size),
+            "largest share of weight": percent(found.largest_weight_share),
         }
-    return {name: "unknown" if value is None else f"{value:.4g}" for name, value in known.items()}
+    return known
 
 
-def _figures(estimate: _Estimate) -> list[Figure]:
-    """Those that have something to show: weights of 1, events as 0 and 1, variances that differ by luck have not."""
-    data = estimate.data
-    returns = [] if estimate.event else [_returns(data)]
-    if data.weighted:
-        return [_running(estimate), _variances(estimate), _weights(data), *returns, _divergences(estimate)]
-    if data.corrected:
-        return [_running(estimate), _variances(estimate), _corrected_returns(data)]
-    return [_running(estimate), *returns]
+def _begin(text: str) -> str:
+    """As a sentence begins."""
+    return text[0].upper() + text[1:]
 
 
-def _running(estimate: _Estimate) -> Figure:
-    history = estimate.history
-    monte_carlo = estimate.diagnostics.monte_carlo_variance
-    with figure(1, 1, width=_WIDTH, height=_HEIGHT) as (drawing, axes):
-        panel = axes[0, 0]
-        if monte_carlo is not None:
-            half = 1.96 * np.sqrt(monte_carlo / history.episodes)
-            for side in (-half, half):
-                label = "Monte Carlo's interval at as many episodes" if side is half else None
-                panel.plot(
-                    history.episodes, estimate.value + side, color=COLORS["vermilion"], linestyle="--", label=label
-                )
-        panel.plot(history.episodes, history.values, color=COLORS["blue"], marker="o", markersize=2.5, label="estimate")
-        half = 1.96 * history.std_errors
-        band(panel, history.episodes, history.values - half, history.values + half, COLORS["blue"])
-        panel.set(xlabel="episodes", ylabel="value")
-        panel.legend(fontsize=8)
-        svg = inline_svg(drawing, "Running estimate with its interval")
-    text = "After each batch of episodes, with the 95% interval shaded."
-    if estimate.data.corrected and not estimate.data.weighted:
-        text += " Episodes are valued as they were in the end."
-    return "The estimate as it settled", text, svg
+def _code(text: str) -> Markup:
+    """What stands between backticks as code; all is escaped."""
+    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
 
 
-def _variances(estimate: _Estimate) -> Figure:
-    history = estimate.history
-    monte_carlo = estimate.diagnostics.monte_carlo_variance or math.nan
-    relative = history.batch_variances / monte_carlo
-    with figure(1, 1, width=_WIDTH, height=_HEIGHT) as (drawing, axes):
-        panel = axes[0, 0]
-        panel.axhline(1.0, color=COLORS["vermilion"], linestyle="--", label="Monte Carlo")
-        panel.plot(history.episodes, relative, color=COLORS["blue"], marker="o", markersize=3, label="this study")
-        panel.set(xlabel="episodes", ylabel="variance relative to Monte Carlo's", ylim=(0.0, None))
-        panel.legend(fontsize=8)
-        svg = inline_svg(drawing, "Variance in each batch, relative to Monte Carlo's")
-    what = "the search saves" if estimate.data.weighted else "the control variates save"
-    return "Variance, batch by batch", f"Below the dashed line {what} episodes.", svg
-
-
-def _weights(data: Episodes) -> Figure:
-    title = "Importance weights"
-    text = (
-        "How much more (right) or less (left) an episode counts than one of the policy itself. Close to 1 is safe: no "
-        "single episode decides the estimate."
-    )
-    return title, text, _histogram(title, "weight of an episode", {COLORS["purple"]: ("", np.exp(data.log_weights))})
-
-
-def _returns(data: Episodes) -> Figure:
-    title = "Returns"
-    text = "The returns of the episodes, whose mean is the estimate."
-    if data.weighted:
-        text = "The returns of the episodes as they came, of the behaviors that collected them."
-    return title, text, _histogram(title, "return of an episode", {COLORS["green"]: ("", data.returns)})
-
-
-def _corrected_returns(data: Episodes) -> Figure:
-    title = "Returns, and what is left of them"
-    text = (
-        "The values are the returns without what the policy's own random choices were found to explain: of the same "
-        "mean, and the closer together, the fewer episodes are needed."
-    )
-    shown = {COLORS["green"]: ("returns", data.returns), COLORS["blue"]: ("values", data.values)}
-    return title, text, _histogram(title, "return and value of an episode", shown)
-
-
-def _histogram(title: str, label: str, shown: dict[str, tuple[str, Array]]) -> str:
-    """The SVG of one or several histograms, by color, over the same bins."""
-    with figure(1, 1, width=_WIDTH, height=_HEIGHT) as (drawing, axes):
-        panel = axes[0, 0]
-        every = np.concatenate([values for _, values in shown.values()])
-        count = min(40, max(5, round(math.sqrt(len(every) / len(shown)))))
-        bins = np.histogram_bin_edges(every, count)
-        for color, (name, values) in shown.items():
-            panel.hist(values, bins=bins, color=color, alpha=0.8 if len(shown) == 1 else 0.55, label=name)
-        panel.set(xlabel=label, ylabel="episodes")
-        if len(shown) > 1:
-            panel.legend(fontsize=8)
-        return inline_svg(drawing, title)
-
-
-def _divergences(estimate: _Estimate) -> Figure:
-    history = estimate.history
-    with figure(1, 1, width=_WIDTH, height=_HEIGHT) as (drawing, axes):
-        panel = axes[0, 0]
-        panel.plot(
-            history.episodes, np.maximum(history.divergences, 0.0), color=COLORS["orange"], marker="o", markersize=3
-        )
-        panel.set(xlabel="episodes", ylabel="divergence of an episode (nats)")
-        panel.set_ylim(bottom=0.0)
-        svg = inline_svg(drawing, "Divergence of the behavior from the policy")
-    text = (
-        "KL divergence of a batch's whole episodes from those of the policy, estimated from "
-        "the weights; 0 is the policy itself."
-    )
-    return "How the behavior differs from the policy", text, svg
-
-
-def _call(settings: dict[str, Any]) -> str:
-    if not settings:
-        return ""
-    rest = ", ".join(f"{name}={value!r}" for name, value in settings.items() if name not in ("policy", "env"))
-    return f"bps.evaluate({settings['policy']!r}, {settings['env']!r}, {rest})"
+def _shown(value: object) -> str:
+    text = plain(value)
+    return text if isinstance(text, str) else repr(text)

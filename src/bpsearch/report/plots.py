@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import NumpyArray
 
 # A palette that stays apart for color-blind readers and in gray print (Okabe and Ito).
 COLORS = {
@@ -58,7 +58,7 @@ def save(drawing: Figure, directory: Path, name: str) -> list[Path]:
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{name}.{suffix}" for suffix in ("png", "svg")]
     drawing.savefig(paths[0])
-    drawing.set_layout_engine("none")  # stays as it is: to lay out anew takes as long as to draw
+    drawing.set_layout_engine("none")  # to lay it out again takes as long as to draw it
     drawing.savefig(paths[1], metadata={"Date": None})
     return paths
 
@@ -92,15 +92,15 @@ def _recolor(drawing: Figure) -> None:
             text.set_color(_INK)
 
 
-def band(axes: Axes, x: Array, low: Array, high: Array, color: str) -> None:
+def band(axes: Axes, x: NumpyArray, low: NumpyArray, high: NumpyArray, color: str) -> None:
     """A translucent band between two curves."""
     axes.fill_between(x, low, high, color=color, alpha=0.2, linewidth=0)
 
 
 def mse_curve(
     axes: Axes,
-    x: Array,
-    squared_errors: Array,
+    x: NumpyArray,
+    squared_errors: NumpyArray,
     *,
     label: str,
     color: str,

@@ -7,17 +7,17 @@ import jax
 import numpy as np
 from gymnasium import Space, spaces
 
-from bpsearch.checks import check_integer
+from bpsearch._core.checks import check_integer
+from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
-from bpsearch.envs.sources import GymnasiumSource, factory_of
+from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
 from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
-from bpsearch.numerics import in_64_bit, replace, to_numpy
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
 from bpsearch.sampling.seeds import batch_key
-from bpsearch.trajectories import Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 __all__ = ["GymnasiumSampler", "check_spaces", "sample"]
 
@@ -92,7 +92,7 @@ def _sample_compiled(
     )
 
 
-def check_spaces(env: CompiledEnv | GymnasiumSampler, policy: Policy) -> None:
+def check_spaces(env: HasSpaces, policy: Policy) -> None:
     """Refuse a policy that does not speak of the environment's observations and actions.
 
     Boxes must have the same shape and both hold real numbers; the policy's must have room for the environment's. Its

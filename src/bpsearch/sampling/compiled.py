@@ -1,14 +1,16 @@
 """The compiled sampler: a scan over time of environment steps mapped over the episodes of a batch."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from bpsearch import random
+from bpsearch._core import threefry
+from bpsearch._core.arrays import Array
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 
 def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1) -> Trajectories:
@@ -29,12 +31,14 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats
     # No step has the number of the horizon, so no other draw has this key.
     memory = policy.begin(jax.random.uniform(jax.random.fold_in(key, env.horizon), (episodes,), dtype=jnp.float64))
 
-    def step(carry: tuple[Array, Array, Array], keys: Array) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+    def step(
+        carry: tuple[Any, Any, jax.Array], keys: jax.Array
+    ) -> tuple[tuple[Any, Any, jax.Array], tuple[Array, ...]]:
         state, memory, running = carry
         policy_key, env_key = keys
         observations = observe(state)
         actions, log_probs, memory = policy.sample_next(policy_key, observations, memory)
-        moved, rewards, ended = jax.vmap(env.step)(shared(random.split(env_key, starts)), state, actions)
+        moved, rewards, ended = jax.vmap(env.step)(shared(threefry.split(env_key, starts)), state, actions)
 
         def while_running(new: Array, old: Array) -> Array:
             return jnp.where(running.reshape(running.shape + (1,) * (new.ndim - 1)), new, old)

@@ -9,15 +9,16 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch.checks import check_integer
-from bpsearch.envs.sources import GymnasiumSource, factory_of
+from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch._core.checks import check_integer
+from bpsearch._core.jaxtools import to_numpy
+from bpsearch.envs.resolve import GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
-from bpsearch.numerics import to_numpy
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
@@ -47,6 +48,11 @@ class GymnasiumSampler:
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
         horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
             default episodes end as the environment says.
+
+    Attributes:
+        source: what the environments were made of, `env`.
+        env_kwargs: as given.
+        horizon: as given.
     """
 
     def __init__(
@@ -60,6 +66,7 @@ class GymnasiumSampler:
     ) -> None:
         if vectorization not in ("sync", "async"):
             raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
+        self.source, self.env_kwargs = env, env_kwargs
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
         self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
@@ -160,7 +167,7 @@ def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
 def _renewed(memory: Any, slot: int, new: Any) -> Any:
     """The policy's memory with that of one slot as it is when an episode begins."""
 
-    def write_row(column: Array, row: Array) -> Array:
+    def write_row(column: NumpyArray, row: NumpyArray) -> NumpyArray:
         column = column.copy()
         column[slot] = row[0]
         return column
@@ -176,7 +183,7 @@ class _Run:
     ) -> None:
         self.policy, self.records, self.horizon = policy, records, horizon
         self.seed, self.batch, self.repeats = seed, batch, repeats
-        self.episode: Array = np.zeros(0, int)
+        self.episode: NumpyArray = np.zeros(0, int)
 
     def __call__(self, slots: Slots, waiting: deque[int]) -> None:
         """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
@@ -236,7 +243,7 @@ class _Run:
                         streams[slot].random(out=noise[slot])
                 position %= _NOISE_STEPS
 
-    def _check(self, what: str, values: Array, step: Array) -> None:
+    def _check(self, what: str, values: Observations, step: NumpyArray) -> None:
         """Refuse a number that no episode can have before the policy or the environment chokes on it."""
         for array in values.values() if isinstance(values, dict) else (values,):
             if isinstance(array, dict):

@@ -7,8 +7,9 @@ import gymnasium
 import jax
 import numpy as np
 
+from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.sampling.slots import empty_observations, write
-from bpsearch.trajectories import Array, Trajectories
+from bpsearch.sampling.trajectories import Trajectories
 
 
 class Records:
@@ -22,14 +23,21 @@ class Records:
         self._space = observation_space
         self._lengths = np.zeros(episodes, int)
         self._finals = empty_observations(observation_space, episodes)
-        self._episode: list[Array] = []
-        self._step: list[Array] = []
-        self._observations: list[Array] = []
-        self._actions: list[Array] = []
-        self._log_probs: list[Array] = []
-        self._rewards: list[Array] = []
+        self._episode: list[NumpyArray] = []
+        self._step: list[NumpyArray] = []
+        self._observations: list[Observations] = []
+        self._actions: list[NumpyArray] = []
+        self._log_probs: list[NumpyArray] = []
+        self._rewards: list[NumpyArray] = []
 
-    def before(self, episode: Array, step: Array, observations: Array, actions: Array, log_probs: Array) -> None:
+    def before(
+        self,
+        episode: NumpyArray,
+        step: NumpyArray,
+        observations: Observations,
+        actions: NumpyArray,
+        log_probs: NumpyArray,
+    ) -> None:
         """Record what the policy saw and drew in every slot; `episode` is −1 where none runs."""
         self._episode.append(episode)
         self._step.append(step)
@@ -39,11 +47,11 @@ class Records:
         self._actions.append(actions)
         self._log_probs.append(log_probs)
 
-    def after(self, rewards: Array) -> None:
+    def after(self, rewards: NumpyArray) -> None:
         """Record the rewards of the same step."""
         self._rewards.append(rewards.copy())
 
-    def end(self, episode: int, length: int, observations: Array, slot: int) -> None:
+    def end(self, episode: int, length: int, observations: Observations, slot: int) -> None:
         """Record that an episode has ended after `length` steps."""
         self._lengths[episode] = length
         write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
@@ -55,7 +63,7 @@ class Records:
         for column in (self._step, self._observations, self._actions, self._log_probs):
             del column[len(self._rewards) :]
 
-    def trajectories(self, horizon: int | None, **origin: Array) -> Trajectories:
+    def trajectories(self, horizon: int | None, **origin: NumpyArray) -> Trajectories:
         """The batch, checked.
 
         Its number of steps is the longest episode's rounded up to a power of two (at most the horizon), so that
@@ -69,7 +77,7 @@ class Records:
         index = (episode[recorded], np.concatenate(self._step)[recorded])
         shape = (len(self._lengths), steps)
 
-        def sort(*column: Array) -> Array:
+        def sort(*column: NumpyArray) -> NumpyArray:
             rows = np.concatenate(column)[recorded]
             sorted_rows = np.zeros((*shape, *rows.shape[1:]), rows.dtype)
             sorted_rows[index] = rows

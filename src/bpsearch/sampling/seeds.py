@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from bpsearch.checks import check_integer
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_integer
 
 
 def batch_key(seed: int, batch: int = 0) -> Array:

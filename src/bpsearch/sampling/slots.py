@@ -8,8 +8,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.trajectories import Array
 
 _SPACES = (
     gymnasium.spaces.Box,
@@ -56,7 +56,7 @@ class Slots(ABC):
         """Start an episode in each of `slots`, with its seed."""
 
     @abstractmethod
-    def step(self, slots: Sequence[int], actions: Array) -> None:
+    def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Take a step in each of `slots`; `actions` has one row for every slot, running or not."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class EnvSlots(Slots):
                 raise SlotsCrashedError([slot]) from error
             write(self.observations, slot, observation)
 
-    def step(self, slots: Sequence[int], actions: Array) -> None:
+    def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
         observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
         for slot in slots:
@@ -144,7 +144,7 @@ class VectorSlots(Slots):
         self.ended[list(slots)] = False
         write(self.observations, slice(None), observations)
 
-    def step(self, slots: Sequence[int], actions: Array) -> None:
+    def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step all sub-environments, since a vector environment cannot step a part of them."""
         running = list(slots)
         try:
@@ -181,7 +181,7 @@ def _final_observation(info: dict[str, Any], slot: int) -> Any:
     return {key: value[slot] for key, value in final.items()} if isinstance(final, dict) else final[slot]
 
 
-def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Array:
+def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Observations:
     """Zeros for observations of `space`: an array, or a dict of arrays for a `Dict` space."""
     if isinstance(space, gymnasium.spaces.Dict):
         return {key: empty_observations(part, *leading) for key, part in space.items()}
@@ -193,7 +193,7 @@ def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Array:
     return np.zeros((*leading, *(space.shape or ())), space.dtype)
 
 
-def write(arrays: Array, index: Any, values: Any) -> None:
+def write(arrays: Observations, index: Any, values: Any) -> None:
     """`arrays[index] = values`, through dicts."""
     if isinstance(arrays, dict):
         for key, array in arrays.items():

@@ -1,21 +1,20 @@
-"""Searches: `init(policy) -> state`, `behavior(state) -> policy`, `step(state, trajectories) -> (state, info)`."""
+"""Searches: `init(policy) -> state`, `behavior(state) -> policy`, `step(state, batch) -> (state, info)`."""
 
 from bpsearch.search.adaptive import AdaptiveBPG, AdaptiveState
-from bpsearch.search.auto import Auto
 from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
-from bpsearch.search.on_policy import OnPolicy, OnPolicyState
+from bpsearch.search.compiled import CompiledSearch
+from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
 
 __all__ = [
     "BPG",
     "AdaptiveBPG",
     "AdaptiveState",
-    "Auto",
     "BPGState",
+    "CompiledSearch",
     "Info",
     "OnPolicy",
-    "OnPolicyState",
     "Search",
     "StepSize",
     "constant",

@@ -1,6 +1,5 @@
 """Behavior policy gradient: Algorithm 1 of the paper, over any unbiased estimator."""
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,18 +7,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bpsearch.checks import check_integer
-from bpsearch.errors import BiasedEstimatorError, OnPolicyError
+from bpsearch._core.arrays import Array, Flag, Scalar
+from bpsearch._core.checks import check_integer
+from bpsearch._core.jaxtools import in_64_bit, pytree, replace, to_numpy
+from bpsearch.control_variates.modeled import Arguments, ModeledState
+from bpsearch.control_variates.tabular_model import TabularModel
+from bpsearch.errors import BiasedEstimatorError
 from bpsearch.estimators.base import Estimator
 from bpsearch.estimators.importance import importance_sampling
 from bpsearch.estimators.score_weights import score_weights
-from bpsearch.models.tabular import TabularModel
-from bpsearch.numerics import in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
-from bpsearch.search.base import Info, Search, check_defensive
+from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search.base import Info
+from bpsearch.search.compiled import CompiledSearch
 from bpsearch.search.step_size import StepSize
-from bpsearch.search.valuation import ValuationState
-from bpsearch.trajectories import Array, Trajectories
 
 
 @pytree()
@@ -28,8 +29,7 @@ class BPGState:
     """What behavior policy gradient carries from batch to batch.
 
     Attributes:
-        valuation: the evaluation policy and what the estimator's model has learned.
-        step_size: the settings of α_i.
+        objective: the evaluation policy and what the estimator's model has learned.
         parameters: θ_i, the flat parameters of the behavior policy.
         baseline: b_i, from the previous batch.
         center: the mean value of all batches so far.
@@ -39,19 +39,18 @@ class BPGState:
         stopped: whether early stopping has ended the search.
     """
 
-    valuation: ValuationState
-    step_size: StepSize
+    objective: ModeledState
     parameters: Array
-    baseline: Array
-    center: Array
-    best_second_moment: Array
+    baseline: Scalar
+    center: Scalar
+    best_second_moment: Scalar
     best_parameters: Array
-    waiting: Array
-    stopped: Array
+    waiting: Scalar
+    stopped: Flag
 
 
 @dataclass(frozen=True)
-class BPG(Search):
+class BPG(CompiledSearch[BPGState], numbers=("step_size", "model")):
     """Stochastic gradient descent on the variance of an estimator (the paper's Algorithm 1).
 
         θ_{i+1} = θ_i − α_i (1/k) Σ_n Σ_t (c_nt − b_i) ∇log π_{θ_i}(A_t|S_t)
@@ -84,30 +83,18 @@ class BPG(Search):
     defensive: float = 0.0
 
     def __post_init__(self) -> None:
-        valuation = self.valuation  # checks that estimator and model belong together
+        self.check()
         if not isinstance(self.step_size, StepSize):
             object.__setattr__(self, "step_size", StepSize(self.step_size))
         if self.patience is not None:
             check_integer("patience", self.patience)
-        check_defensive(self.defensive)
-        if valuation.estimator.on_policy:
-            raise OnPolicyError(
-                f"{self.estimator.name} is unbiased only on-policy, so no other behavior can serve it; "
-                "use importance_sampling, per_decision or doubly_robust"
-            )
-        if not valuation.estimator.unbiased:
+        if not self.estimator.unbiased:
             raise BiasedEstimatorError(f"{self.estimator.name} is biased: lowering its variance may raise its error")
 
     @property
     def _step_size(self) -> StepSize:
-        assert isinstance(self.step_size, StepSize)
-        return self.step_size
-
-    @property
-    def program(self) -> "BPG":
-        """The search with an arbitrary step size and schedule of its model: the real ones are in its state."""
-        step_size = StepSize(1.0, normalized=self._step_size.normalized)
-        return dataclasses.replace(self, step_size=step_size, model=self.valuation.program.model)
+        step_size: StepSize = self.step_size  # type: ignore[assignment]
+        return step_size
 
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
@@ -115,8 +102,7 @@ class BPG(Search):
         policy.check_searchable()
         parameters = to_numpy(policy.flat)
         return BPGState(
-            valuation=self.valuation.init(policy, discount),
-            step_size=self._step_size,
+            objective=self.objective.init(policy, discount),
             parameters=parameters,
             baseline=np.float64(0.0),
             center=np.float64(0.0),
@@ -126,29 +112,22 @@ class BPG(Search):
             stopped=np.bool_(False),
         )
 
-    @in_64_bit
-    def behavior(self, state: BPGState) -> Policy:
-        """π_{θ_i}, or its defensive mixture."""
-        evaluation = state.valuation.evaluation
-        return self.defended(evaluation, evaluation.with_flat(state.parameters))
-
-    def update(self, state: BPGState, trajectories: Trajectories) -> tuple[BPGState, Info]:
+    def update(self, state: BPGState, batch: Trajectories) -> tuple[BPGState, Info]:
         """One iteration of Algorithm 1 (lines 4 to 6)."""
-        valuation, arguments = self.valuation.absorb(state.valuation, trajectories)
+        objective, arguments = self.objective.absorb(state.objective, batch)
         values, centred, mean_weight = _weigh(self, state, arguments)
-        score = self.behavior(state).score(trajectories.observations, trajectories.actions, centred)
+        score = self.behavior(state).score(batch.observations, batch.actions, centred)
         moved, second_moment, gradient_norm, step_size = _move(self, state, values, score)
         center = state.center
         if self.center:
-            center = center + (jnp.mean(values) - center) / (state.valuation.batches + 1)
+            center = center + (jnp.mean(values) - center) / (state.objective.batches + 1)
         baseline = mean_weight if self.baseline else state.baseline
-        return replace(moved, valuation=valuation, baseline=baseline, center=center), Info(
-            values, arguments[1].sum(axis=-1), second_moment, gradient_norm, step_size
-        )
+        info = Info(values, second_moment, gradient_norm, step_size, explained=jnp.full((), jnp.nan))
+        return replace(moved, objective=objective, baseline=baseline, center=center), info
 
 
-@partial(jax.jit, static_argnums=0)
-def _weigh(search: BPG, state: BPGState, arguments: tuple[Array, ...]) -> tuple[Array, Array, Array]:
+@jax.jit
+def _weigh(search: BPG, state: BPGState, arguments: Arguments) -> tuple[Array, Array, Array]:
     """The values X_n, the score weights c_nt − b_i, and the mean score weight."""
     weigh = partial(score_weights, search.estimator, center=state.center)
     values, weights = weigh(*arguments)
@@ -157,21 +136,21 @@ def _weigh(search: BPG, state: BPGState, arguments: tuple[Array, ...]) -> tuple[
     return values, jnp.where(mask, weights - state.baseline, 0.0), mean_weight
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _move(search: BPG, state: BPGState, values: Array, score: Array) -> tuple[BPGState, Array, Array, Array]:
     """Step against the gradient, or stop; returns also the mean X², the gradient's norm and α_i."""
     gradient = score / values.shape[0]
     second_moment = jnp.mean((values - state.center) ** 2)
     # Without a batch before it there is nothing to center the first one by.
-    warm_up = jnp.maximum(state.valuation.warm_up, int(search.center))
-    searching = (state.valuation.batches >= warm_up) & ~state.stopped
+    warm_up = jnp.maximum(search.objective.warm_up, int(search.center))
+    searching = (state.objective.batches >= warm_up) & ~state.stopped
     improved = searching & (second_moment < state.best_second_moment)
     waiting = jnp.where(improved, 0, state.waiting + searching)
     best = jnp.where(improved, state.parameters, state.best_parameters)
     stopped = state.stopped
     if search.patience is not None:
         stopped = stopped | (waiting >= search.patience)
-    step_size = jnp.where(searching & ~stopped, state.step_size.at(state.valuation.batches, second_moment), 0.0)
+    step_size = jnp.where(searching & ~stopped, search._step_size.at(state.objective.batches, second_moment), 0.0)
     moved = (state.parameters - step_size * gradient).astype(state.parameters.dtype)
     return (
         replace(

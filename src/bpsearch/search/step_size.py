@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from bpsearch.checks import check_real
-from bpsearch.numerics import pytree
-from bpsearch.trajectories import Array
+from bpsearch._core.arrays import Scalar
+from bpsearch._core.checks import check_real
+from bpsearch._core.jaxtools import pytree
 
 
 @pytree(static=("normalized",))
@@ -34,7 +34,7 @@ class StepSize:
         check_real("decay", self.decay, low=0.0)
         check_real("power", self.power, above=0.0)
 
-    def at(self, iteration: Array, second_moment: Array) -> Array:
+    def at(self, iteration: Scalar, second_moment: Scalar) -> Scalar:
         """α_i, given the batch's mean X²."""
         alpha = self.initial / (1.0 + self.decay * iteration) ** self.power
         if not self.normalized:

@@ -1,0 +1,5 @@
+"""`python -m bpsearch`: the command."""
+
+from bpsearch.cli import main
+
+main()

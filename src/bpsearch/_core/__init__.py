@@ -1,0 +1,1 @@
+"""What every room uses: argument checks, JAX helpers, random streams, plug-ins."""

@@ -1,0 +1,120 @@
+"""evaluate(): how good is it?"""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_integer
+from bpsearch.calls.task import Task, name_of
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.estimands import Estimand, Failure, Return
+from bpsearch.inference.estimate import Estimate
+from bpsearch.inference.stopping import Target
+from bpsearch.methods import AnySearch, Method, find_method
+from bpsearch.policies.resolve import PolicySource
+from bpsearch.runners.in_process import Environment
+from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.study.study import OnBatch, Study
+
+
+def evaluate(
+    policy: PolicySource,
+    env: Environment,
+    episodes: int = 1000,
+    method: str | Method | AnySearch = "auto",
+    *,
+    seed: int | None = None,
+    target: float | Target | None = None,
+    failure: str | Callable[[Trajectories], Array] | None = None,
+    estimand: Estimand | None = None,
+    store: str | Path | None = None,
+    on_batch: OnBatch | None = None,
+) -> Estimate:
+    """Estimate the expected return of `policy` in `env`.
+
+    Args:
+        policy: the evaluation policy: a policy of bpsearch, a Stable-Baselines3 model or the path of its .zip, a torch
+            module that gives `torch.distributions`, an .npz of bpsearch, or a function from observation to action.
+            `bps.load_sb3` loads a file that needs trust or the statistics of a `VecNormalize`.
+        env: a Gymnasium id, a factory, an environment or a vector environment; a `TabularMDP` or another compiled
+            environment; a sampler or a runner. `bps.environment` makes one with another horizon or discount.
+        episodes: how many episodes may be run, those that serve the search included.
+        method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
+            "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
+            importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
+            from earlier batches only. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
+            itself hardly ever shows. A `Method` or a search of your own serves as well.
+        seed: the same seed gives the same result; None draws one, which the result records.
+        target: stop when half the width of the 95% anytime-valid interval is at most this; or a `Target`.
+        failure: estimate the probability of this event in place of the expected return: a comparison of `return` or
+            `length` with a number, "return < -100", or a function of a batch of episodes that gives a truth value for
+            each.
+        estimand: what is estimated, if it is neither: `bps.Return(discount=0.9, return_range=(0, 1))`,
+            `bps.Outcome(function)`.
+        store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
+            the same number of episodes, and gives the same result.
+        on_batch: called after each batch, to show progress.
+
+    A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
+    interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
+    """
+    check_integer("episodes", episodes)
+    with Task.open(policy, env) as task:
+        asked = _estimand(failure, estimand, task.discount)
+        chosen, no_help = choose_method(method, task, asked)
+        estimate = run_task(
+            task, chosen, asked, episodes, seed=seed, target=target, store=store, on_batch=on_batch, no_help=no_help
+        )
+    named = {} if isinstance(method, str) else {"method": f"<{chosen.name}>"}
+    extra = {"target": target, "failure": failure, "estimand": estimand, "store": store}
+    given = {key: _shown(value) for key, value in extra.items() if value is not None}
+    return dataclasses.replace(estimate, settings=estimate.settings | named | given)
+
+
+def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
+    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
+    no_help = task.no_help if method == "auto" else ""
+    if method == "auto":
+        # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
+        method = "mc" if no_help else "bpg" if asked.event else "auto"
+    return find_method(method, task.compiled), no_help
+
+
+def run_task(
+    task: Task,
+    method: Method,
+    asked: Estimand,
+    episodes: int,
+    *,
+    seed: int | None = None,
+    target: float | Target | None = None,
+    store: str | Path | None = None,
+    on_batch: OnBatch | None = None,
+    no_help: str = "",
+) -> Estimate:
+    """`evaluate`, once it is clear what its arguments mean."""
+    with Study(task.policy, method, estimand=asked, seed=seed, store=store) as study:
+        if store is not None:
+            study.fix(task.fixed)
+        estimate = study.run(task.env, total=episodes, target=target, on_batch=on_batch)
+    settings = {**task.names, "episodes": episodes, "method": method.name, "seed": study.seed}
+    return dataclasses.replace(estimate, settings=settings, no_help=no_help)
+
+
+def _estimand(
+    failure: str | Callable[[Trajectories], Array] | None, estimand: Estimand | None, discount: float
+) -> Estimand:
+    if failure is not None and estimand is not None:
+        raise InvalidArgumentError("give failure or estimand, not both: one thing is estimated at a time")
+    if failure is not None:
+        return Failure(failure, discount)
+    return Return(discount) if estimand is None else estimand
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, Target):
+        return {name: part for name, part in dataclasses.asdict(value).items() if part is not None}
+    if isinstance(value, float | int | str):
+        return value
+    return str(value) if isinstance(value, Path | Estimand) else name_of(value)

@@ -1,0 +1,102 @@
+"""plan(): a pilot that tells how many episodes an evaluation will need, and whether anything can be saved."""
+
+import dataclasses
+import secrets
+
+import jax
+import numpy as np
+
+from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.checks import check_integer, check_real
+from bpsearch.calls.task import Task
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.estimands import Return
+from bpsearch.inference.cross_fitting import FOLDS, SMALLEST
+from bpsearch.inference.pilot import Plan, judge
+from bpsearch.methods import find_method
+from bpsearch.policies.base import Policy
+from bpsearch.policies.resolve import PolicySource
+from bpsearch.runners.in_process import Environment, runner_for
+from bpsearch.sampling.trajectories import Trajectories
+
+UNIT = 2 * FOLDS  # episodes: a pair for each fold
+STREAM = 2**31 - 1  # the pilot's random stream: no batch of a study that may follow has this number
+
+
+def plan(
+    policy: PolicySource,
+    env: Environment,
+    pilot: int = 200,
+    halfwidth: float | None = None,
+    *,
+    relative_halfwidth: float | None = None,
+    level: float = 0.95,
+    seed: int | None = None,
+    estimand: Return | None = None,
+) -> Plan:
+    """Run a few episodes of `policy` in `env`, to know what `evaluate` will need and what it can save.
+
+    The episodes run in pairs with the same start and the same random numbers of the environment (in Gymnasium: reset
+    with the same seed), and with independent actions; see `variance_split` for what follows from that. In an
+    environment whose random numbers depend on what the actions do, a part of its own noise counts to the actions. A
+    policy without action noise runs single episodes.
+
+    Args:
+        policy: as for `evaluate`.
+        env: as for `evaluate`.
+        pilot: how many episodes; a multiple of 10.
+        halfwidth: half the width of the wanted confidence interval, in units of the return; or
+        relative_halfwidth: the same, relative to the size of the expected return.
+        level: the level of that interval, and of all that the plan says.
+        seed: the same seed gives the same result, None draws one; `evaluate` has other episodes for it.
+        estimand: the return with another discount than the environment's: `bps.Return(discount=0.9)`.
+    """
+    smallest = -(-max(SMALLEST, 2 * UNIT) // UNIT) * UNIT
+    if check_integer("pilot", pilot, at_least=smallest) % UNIT:
+        raise InvalidArgumentError(f"pilot must be a multiple of {UNIT}, a pair for each of {FOLDS} folds, got {pilot}")
+    if halfwidth is not None and relative_halfwidth is not None:
+        raise InvalidArgumentError("give halfwidth or relative_halfwidth, not both: one interval is wanted")
+    for name, wanted in (("halfwidth", halfwidth), ("relative_halfwidth", relative_halfwidth)):
+        if wanted is not None:
+            check_real(name, wanted, above=0.0)
+    check_real("level", level, above=0.0, high=1.0 - 1e-12)
+    if estimand is not None and not isinstance(estimand, Return):
+        raise InvalidArgumentError(f"estimand must be a Return: a pilot plans for an expected return, got {estimand}")
+    seed = secrets.randbits(31) if seed is None else check_integer("seed", seed, at_least=0)
+    with Task.open(policy, env) as task, runner_for(task.env, task.policy) as runner:
+        discount = task.discount if estimand is None else estimand.discount
+        no_help = task.no_help
+        repeats = 1 if task.policy.deterministic else 2
+        batch = runner.run(task.policy, pilot, seed=seed, batch=STREAM, repeats=repeats)
+    returns = np.asarray(batch.returns(discount)).reshape(-1, repeats)
+    values = returns if no_help else paired_values(task.policy, discount, batch)
+    found = judge(
+        returns,
+        values,
+        halfwidth=halfwidth,
+        relative_halfwidth=relative_halfwidth,
+        level=level,
+        no_help=no_help,
+        alike=repeats == 1 or _start_alike(batch),
+    )
+    return dataclasses.replace(found, settings={**task.names, "pilot": pilot, "discount": discount, "seed": seed})
+
+
+def paired_values(policy: Policy, discount: float, batch: Trajectories) -> NumpyArray:
+    """(pairs, 2), what `auto` makes of the returns of paired episodes.
+
+    Both episodes of a pair must be in the same fold: only episodes of other folds are independent of one.
+    `cross_fit` deals episode i to fold i mod K, so all firsts come first, then all seconds.
+    """
+    pairs = np.arange(len(batch)).reshape(-1, 2)
+    assert len(pairs) % FOLDS == 0
+    valuation = find_method("auto").valuation
+    state = valuation.init(policy, discount)
+    halves = [valuation.value(state, batch.take(pairs[:, half])) for half in (0, 1)]
+    return np.stack(valuation.conclude(state, halves).batches, axis=1)
+
+
+def _start_alike(batch: Trajectories) -> bool:
+    """Whether both episodes of all pairs begin with the same observation, as they do if the environment obeys seeds."""
+    leaves: list[NumpyArray] = jax.tree_util.tree_leaves(batch.observations)
+    return all(np.array_equal(leaf[0::2, 0], leaf[1::2, 0]) for leaf in leaves)

@@ -1,0 +1,132 @@
+"""The policy's scores as control variates: no model, any policy with known probabilities."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import jax
+import numpy as np
+import scipy.linalg
+
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch.control_variates.base import ControlVariate
+from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
+from bpsearch.policies.base import Policy
+from bpsearch.sampling.trajectories import Trajectories
+
+MAX_PARAMETERS = 2000
+STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # of the ridge, relative to what the episodes themselves tell
+
+
+def check_size(policy: Policy) -> int:
+    """The number of parameters of a policy for which a system of that size is to be solved."""
+    size = len(policy.flat)
+    if size > MAX_PARAMETERS:
+        raise InvalidArgumentError(
+            f"at most {MAX_PARAMETERS} parameters can be learned at once, got {size}; adapt the last layer only "
+            f"(adapt=...), or use BPG with a step size of your own"
+        )
+    return size
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreSums:
+    """Over some episodes: n, Σ Y, Σ Z, Σ Z Y, Σ Z Zᵀ, and F, the covariance that the policy itself tells."""
+
+    count: NumpyArray
+    target: NumpyArray
+    score: NumpyArray
+    correlation: NumpyArray
+    products: NumpyArray
+    information: NumpyArray
+
+    def __add__(self, other: "ScoreSums") -> "ScoreSums":
+        """Over both."""
+        return ScoreSums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def ridge(self) -> NumpyArray:
+        """(J, P), (Σ Z Zᵀ + κ F)⁻¹ Σ Z (Y − Ȳ) for each strength κ."""
+        target = self.correlation - self.target / max(self.count, 1) * self.score
+        # Directions without any score (a constant added to all logits of a state) would leave the systems singular.
+        nothing = (1e-9 * np.trace(self.information) / len(target) + 1e-30) * np.eye(len(target))
+        systems = (self.products + strength * self.information + nothing for strength in STRENGTHS)
+        return np.stack([scipy.linalg.solve(system, target, assume_a="pos") for system in systems])
+
+
+@dataclass(frozen=True)
+class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
+    """vᵀZ with the scores Z = Σ_t ∇log π_e(A_t|S_t), whose mean is 0; v by ridge regression.
+
+    The ridge shrinks by the covariance of the scores that the policy's own probabilities tell, where states can be
+    counted: visited states know the variance of actions that no episode has shown.
+    """
+
+    doubt: float = 2.0
+    policy: Policy | None = field(default=None, repr=False, compare=False)
+
+    def bind(self, policy: Policy, discount: float) -> Self:
+        """For the scores of this policy."""
+        return replace(self, policy=policy)
+
+    def refuse(self, policy: Policy) -> str:
+        """A policy without action noise, or of unknown probabilities, has no scores."""
+        try:
+            policy.check_searchable()
+            check_size(policy)
+        except (DeterministicPolicyError, UnknownProbabilitiesError, InvalidArgumentError) as error:
+            return str(error)
+        return ""
+
+    @in_64_bit
+    def summarize(self, batch: Trajectories) -> dict[str, NumpyArray]:
+        """(N, P), the scores of the episodes, and how often each met each kind of state."""
+        assert self.policy is not None
+        summarize = _jitted_scores if self.policy.traceable else _scores
+        summary: dict[str, NumpyArray] = to_numpy(summarize(self.policy, batch.observations, batch.actions, batch.mask))
+        return summary
+
+    def evidence(
+        self, summary: dict[str, NumpyArray], targets: NumpyArray, groups: NumpyArray, count: int
+    ) -> list[ScoreSums]:
+        """Sums over the episodes of each group."""
+        return [self._sums(summary, targets, groups == group) for group in range(count)]
+
+    def fit(self, evidence: Sequence[ScoreSums]) -> NumpyArray:
+        """(C, J, P), the coefficients for each strength of the ridge."""
+        return np.stack([sums.ridge() for sums in evidence])
+
+    def predict(self, fit: NumpyArray, summary: dict[str, NumpyArray]) -> NumpyArray:
+        """vᵀZ."""
+        return np.asarray(fit @ summary["scores"].T)
+
+    def spread(self, fit: NumpyArray, summary: dict[str, NumpyArray]) -> NumpyArray | None:
+        """Σ_t Var_{a~π_e(·|S_t)} vᵀ∇log π_e(a|S_t)."""
+        if "visits" not in summary:
+            return None
+        assert self.policy is not None
+        variances = np.asarray(self.policy.score_variances(fit.reshape(-1, fit.shape[-1])))
+        return (variances @ summary["visits"].T).reshape(*fit.shape[:2], -1)
+
+    def steps(self, fit: NumpyArray, which: int, candidate: int) -> NumpyArray | None:
+        """(1, S, A), vᵀ∇log π_e(a|s)."""
+        assert self.policy is not None
+        return self.policy.score_steps(fit[which, candidate][None])
+
+    def _sums(self, summary: dict[str, NumpyArray], targets: NumpyArray, rows: NumpyArray) -> ScoreSums:
+        z, y = summary["scores"][rows], targets[rows]
+        products = z.T @ z
+        information = np.diag(np.diag(products))
+        if "visits" in summary:
+            assert self.policy is not None
+            information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))
+        return ScoreSums(np.asarray(len(y)), y.sum(), z.sum(axis=0), z.T @ y, products, information)
+
+
+def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> dict[str, Array]:
+    summary = {"scores": policy.episode_scores(observations, actions, mask)}
+    visits = policy.visits(observations, mask)
+    return summary if visits is None else summary | {"visits": visits}
+
+
+_jitted_scores = jax.jit(_scores)

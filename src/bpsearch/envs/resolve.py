@@ -1,0 +1,75 @@
+"""The ways in which people name a Gymnasium environment, and what can be learned from each."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import gymnasium
+from gymnasium.vector import VectorEnv
+
+from bpsearch.errors import InvalidArgumentError
+
+Factory = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class HasSpaces(Protocol):
+    """Whatever knows its spaces: a compiled environment, a sampler, a runner."""
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+        ...
+
+
+GymnasiumSource = str | Factory | gymnasium.Env[Any, Any] | VectorEnv[Any, Any, Any]
+
+
+class Make:
+    """The factory of an environment's id; it can be sent to another process."""
+
+    def __init__(self, env_id: str, kwargs: dict[str, Any] | None = None) -> None:
+        self.env_id = env_id
+        self.kwargs = kwargs or {}
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make one environment."""
+        try:
+            return gymnasium.make(self.env_id, **self.kwargs)
+        except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
+            raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
+
+
+def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -> Factory | None:
+    """What makes one more environment like `env`; None for one that is open already."""
+    if env_kwargs and not isinstance(env, str):
+        raise InvalidArgumentError(f"env_kwargs belong to an environment's id, but env is {env!r}")
+    if isinstance(env, str):
+        return Make(env, env_kwargs)
+    if isinstance(env, gymnasium.Env | VectorEnv):
+        return None
+    if callable(env):
+        return env
+    raise InvalidArgumentError(
+        f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, got {env!r}"
+    )
+
+
+def spaces_of(
+    env: GymnasiumSource | HasSpaces, env_kwargs: dict[str, Any] | None = None
+) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """The observation space and the action space of one environment."""
+    if isinstance(env, VectorEnv):
+        return env.single_observation_space, env.single_action_space
+    if hasattr(env, "observation_space") and hasattr(env, "action_space"):
+        return env.observation_space, env.action_space
+    factory = factory_of(env, env_kwargs)
+    assert factory is not None
+    made = factory()
+    try:
+        return made.observation_space, made.action_space
+    finally:
+        made.close()

@@ -1,0 +1,1 @@
+"""Inference: how episodes are valued, and what may be said."""

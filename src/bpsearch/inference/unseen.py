@@ -1,0 +1,62 @@
+"""What n episodes cannot know: events that none of them has shown.
+
+A reduction of variance is a claim about such events. One that none of n episodes has shown may have a probability of up
+to 3/n (95%). Monte Carlo's interval is wide enough to hold its effect, as long as that is no larger than the spread of
+the returns. Once a control variate has removed most of that spread, the sample's own variance says nothing about it.
+
+So the error of a reduced mean gets what k episodes would add that are as far off as any return was seen to be,
+
+    Var = min(Var_reduced + k D² / n², Var_Monte Carlo),    D = max |g − ḡ|,
+
+which with k = 3 makes room for an event of probability 3/n whose effect is within ± D: 1.96 sqrt(3) D / n > 3 D / n.
+"""
+
+import numpy as np
+
+from bpsearch._core.arrays import NumpyArray
+from bpsearch.inference.intervals import MeanError
+
+PSEUDO_EPISODES = 3.0
+
+
+def farthest(returns: NumpyArray) -> float:
+    """D, the largest distance of a return from their mean."""
+    return float(np.abs(returns - returns.mean()).max())
+
+
+def add_unseen(error: MeanError | None, unseen: float) -> MeanError | None:
+    """The error with the variance of actions that were not seen, although the policy's probabilities tell of them.
+
+    What is subtracted because of them is the same for many episodes, and goes with what those episodes were learned
+    from: standard errors add up, not variances.
+    """
+    if error is None or not unseen:
+        return error
+    return MeanError((error.std_error + np.sqrt(unseen)) ** 2, error.degrees_of_freedom)
+
+
+def make_room(reduced: MeanError | None, plain: MeanError | None, distance: float, episodes: int) -> MeanError | None:
+    """The error of a mean of reduced variance, with room for events that were not seen.
+
+    Args:
+        reduced: of the mean of the values; None if they have no spread.
+        plain: of the mean of the returns, Monte Carlo's; None if they have no spread.
+        distance: D.
+        episodes: n.
+    """
+    if plain is None:
+        return None if reduced is None else reduced
+    own = 0.0 if reduced is None else reduced.variance
+    variance = own + PSEUDO_EPISODES * (distance / episodes) ** 2
+    if variance >= plain.variance:
+        return plain if own <= plain.variance else reduced
+    if reduced is None or own == 0.0:
+        return MeanError(variance, plain.degrees_of_freedom)
+    # Welch and Satterthwaite's: what is added is not estimated.
+    return MeanError(variance, reduced.degrees_of_freedom * (variance / own) ** 2)
+
+
+def at_least(error: MeanError | None, expected: float, episodes: int) -> MeanError | None:
+    """The error, or what the policy's own probabilities let one expect of so many values, whichever is more."""
+    known = 0.0 if error is None else error.variance
+    return error if expected / episodes <= known else MeanError(expected / episodes, episodes - 1.0)

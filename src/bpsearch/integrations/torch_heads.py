@@ -1,0 +1,230 @@
+"""How actions are drawn from `torch.distributions` objects, by given numbers, and what their log-probabilities are.
+
+Log-probabilities are computed in 64 bit from the distribution's parameters, and from logits: torch's own
+`Categorical(probs=...)` clamps probabilities and gives an impossible action a finite log-probability.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch.distributions import (
+    Bernoulli,
+    Categorical,
+    ComposeTransform,
+    Distribution,
+    Independent,
+    IndependentTransform,
+    Normal,
+    Transform,
+    TransformedDistribution,
+)
+
+from bpsearch._core.arrays import NumpyArray
+from bpsearch.errors import SpaceMismatchError
+from bpsearch.policies.base import clipped
+
+_HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+Output = Distribution | Sequence[Distribution]  # what a policy module returns
+
+
+class Head(ABC):
+    """One kind of distribution over one kind of action space.
+
+    `draw` serves the sampler's inner loop and is written in NumPy, whose operations on a few rows cost a tenth of
+    torch's; `log_prob` serves whole batches and can be differentiated.
+
+    Attributes:
+        space: the action space.
+        uniforms: how many uniform numbers select an action.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.space = space
+        self.uniforms = int(np.prod(space.shape or (), dtype=int))
+
+    @abstractmethod
+    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """(N, ...), the actions that `uniforms`, (N, U) in [0, 1), select, and (N,), their log-probabilities."""
+
+    @abstractmethod
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """(N,), log-probabilities in 64 bit."""
+
+    def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
+        """What the environment is given for the actions as drawn."""
+        return clipped(self.space, actions)
+
+    def _shaped(self, actions: NumpyArray) -> NumpyArray:
+        return actions.reshape(len(actions), *(self.space.shape or ()))
+
+
+class CategoricalHead(Head):
+    """Discrete: a `Categorical`. MultiDiscrete: a sequence of them, or one with a row of logits per part."""
+
+    def __init__(self, space: gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete) -> None:
+        super().__init__(space)
+        self._start = np.atleast_1d(np.asarray(space.start, dtype=np.int64))
+
+    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Invert the cumulative distribution of each part."""
+        actions = np.empty(uniforms.shape, np.int64)
+        total = np.zeros(len(uniforms))
+        rows = np.arange(len(uniforms))
+        for part, tensor in enumerate(_logits_of(output)):
+            logits = _array(tensor)
+            logits = logits - logits.max(axis=-1, keepdims=True)
+            cumulative = np.exp(logits).cumsum(axis=-1)
+            # Divided by the total, every boundary past the last possible action is exactly 1, which no number reaches.
+            boundaries = cumulative[:, :-1] / cumulative[:, -1:]
+            chosen = (uniforms[:, part, None] >= boundaries).sum(axis=-1)
+            actions[:, part] = chosen
+            total += logits[rows, chosen] - np.log(cumulative[:, -1])
+        return self._shaped(actions + self._start), total
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over parts."""
+        indices = actions.reshape(len(actions), -1) - torch.from_numpy(self._start)
+        parts = [
+            logits.double().log_softmax(-1).gather(-1, indices[:, part, None])[:, 0]
+            for part, logits in enumerate(_logits_of(output))
+        ]
+        return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
+
+
+class BernoulliHead(Head):
+    """MultiBinary: a `Bernoulli` per bit."""
+
+    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """A bit is set if its number is below its probability."""
+        logits = _array(self._logits(output))
+        bits = uniforms < 1.0 / (1.0 + np.exp(-logits))
+        log_probs = -np.logaddexp(0.0, np.where(bits, -logits, logits)).sum(axis=-1)
+        return self._shaped(bits.astype(np.int8)), log_probs
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over bits."""
+        logits = self._logits(output).double()
+        signs = 2.0 * actions.reshape(logits.shape).double() - 1.0
+        return torch.nn.functional.logsigmoid(signs * logits).sum(-1)
+
+    def _logits(self, output: Output) -> torch.Tensor:
+        base = _without_independent(output)
+        assert isinstance(base, Bernoulli)
+        return base.logits.flatten(1)
+
+
+class GaussianHead(Head):
+    """Box: a `Normal` per component, plain, `Independent` or under transforms (`TanhTransform`, ...).
+
+    The action as drawn is the one *before* the transforms. They do not depend on the parameters, so their Jacobian
+    cancels from every importance weight and every score; and an action that a tanh has rounded to ±1, whose
+    log-probability cannot be recovered, does no harm.
+    """
+
+    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Invert the cumulative distribution; the log-probability is that of the action as rounded to its type."""
+        gaussian = _gaussian(output)
+        loc, scale = _array(gaussian.loc.flatten(1)), _array(gaussian.scale.flatten(1))
+        normal = ndtri(np.maximum(uniforms, 2.0**-54))  # 0 would give −inf
+        actions = (loc + scale * normal).astype(self.space.dtype)
+        standard = (actions - loc) / scale
+        log_probs = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
+        return self._shaped(actions), log_probs
+
+    def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
+        """The sum over components, of the action as drawn."""
+        gaussian = _gaussian(output)
+        loc, scale = gaussian.loc.double().flatten(1), gaussian.scale.double().flatten(1)
+        standard = (actions.reshape(loc.shape).double() - loc) / scale
+        return -(0.5 * standard**2 + scale.log()).sum(-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
+
+    def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
+        """The transformed action, clipped to the box."""
+        if isinstance(output, TransformedDistribution):
+            transformed = torch.from_numpy(actions)
+            for transform in output.transforms:
+                transformed = transform(transformed)
+            actions = transformed.numpy()
+        return clipped(self.space, actions)
+
+
+def _array(tensor: torch.Tensor) -> NumpyArray:
+    return tensor.detach().numpy().astype(np.float64)
+
+
+def head_of(output: Output, space: gymnasium.Space[Any]) -> Head:
+    """The head for what a module returned for two observations, computed with parameters that require gradients.
+
+    Raises:
+        SpaceMismatchError: the distribution does not fit the action space.
+    """
+    head, shape = _match(output, space)
+    expected = (2, *(space.shape or ()))
+    if head is None or int(np.prod(shape)) != int(np.prod(expected)) or shape[:1] != (2,):
+        raise SpaceMismatchError(
+            f"the module must return, for a batch of N observations, a torch.distributions Categorical (Discrete; "
+            f"MultiDiscrete: a sequence of them), Bernoulli (MultiBinary), or Normal, Independent Normal or a "
+            f"TransformedDistribution of one (Box), one per component of the action space {space}; got {output} for "
+            f"N = 2"
+        )
+    if isinstance(output, TransformedDistribution):
+        for tensor in _tensors_of(output.transforms):
+            if tensor.requires_grad:
+                raise SpaceMismatchError(
+                    "the transforms of a TransformedDistribution must not depend on the module's parameters; put the "
+                    "parameters into the base distribution"
+                )
+    return head
+
+
+def _match(output: Output, space: gymnasium.Space[Any]) -> tuple[Head | None, tuple[int, ...]]:
+    if isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+        parts = output if isinstance(output, Sequence) else (output,)
+        counts = np.atleast_1d(space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec)
+        if counts.ndim == 1 and all(isinstance(part, Categorical) for part in parts):
+            logits = list(_logits_of(output))
+            if [part.shape[-1] for part in logits] == counts.tolist():
+                return CategoricalHead(space), (len(logits[0]), len(logits))
+    if isinstance(output, Distribution):
+        base = _without_independent(output)
+        if isinstance(space, gymnasium.spaces.MultiBinary) and isinstance(base, Bernoulli):
+            return BernoulliHead(space), tuple(base.batch_shape)
+        if isinstance(space, gymnasium.spaces.Box) and isinstance(_gaussian(output), Normal):
+            return GaussianHead(space), tuple(_gaussian(output).batch_shape)
+    return None, ()
+
+
+def _logits_of(output: Output) -> Iterator[torch.Tensor]:
+    """(N, A) for each part of a discrete action."""
+    for part in output if isinstance(output, Sequence) else (output,):
+        assert isinstance(part, Categorical)
+        yield from (part.logits,) if part.logits.ndim == 2 else part.logits.unbind(1)
+
+
+def _without_independent(output: Output) -> Output:
+    while isinstance(output, Independent):
+        output = output.base_dist
+    return output
+
+
+def _gaussian(output: Output) -> Normal:
+    output = _without_independent(output)
+    if isinstance(output, TransformedDistribution):
+        output = _without_independent(output.base_dist)
+    return output  # type: ignore[return-value]
+
+
+def _tensors_of(transforms: Sequence[Transform]) -> Iterator[torch.Tensor]:
+    for transform in transforms:
+        if isinstance(transform, ComposeTransform):
+            yield from _tensors_of(transform.parts)
+        elif isinstance(transform, IndependentTransform):
+            yield from _tensors_of([transform.base_transform])
+        else:
+            yield from (value for value in vars(transform).values() if isinstance(value, torch.Tensor))

@@ -1,0 +1,107 @@
+"""Methods by name: each is a search and a valuation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bpsearch._core.checks import check_integer
+from bpsearch._core.plugins import find_plugin
+from bpsearch.control_variates import Scores, TabularAdvantages, TabularModel
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.tabular import TabularMDP
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
+from bpsearch.inference.valuation import Valuation
+from bpsearch.search.adaptive import AdaptiveBPG
+from bpsearch.search.base import Search
+from bpsearch.search.on_policy import OnPolicy
+
+AnySearch = Search[Any]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Who acts, and how the episodes are valued.
+
+    Attributes:
+        search: chooses behaviors.
+        valuation: values episodes.
+        batch_size: episodes between two steps of the search.
+        name: what results call it.
+    """
+
+    search: AnySearch
+    valuation: Valuation
+    batch_size: int = 100
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        check_integer("batch_size", self.batch_size)
+        if not self.name:
+            parts = (type(self.search).__name__, self.valuation.estimator.name)
+            object.__setattr__(self, "name", ", ".join(parts))
+
+    @classmethod
+    def of_search(cls, search: AnySearch) -> "Method":
+        """A search with the estimator that its behaviors are made for."""
+        return cls(search, Valuation(search.estimator, getattr(search, "model", None)))
+
+
+def _auto(env: CompiledEnv | None) -> Method:
+    return Method(OnPolicy(), Valuation(control_variates=(Scores(), TabularAdvantages())), name="auto")
+
+
+def _monte_carlo(env: CompiledEnv | None) -> Method:
+    return Method(OnPolicy(), Valuation(), name="mc")
+
+
+def _bpg(env: CompiledEnv | None) -> Method:
+    return Method(AdaptiveBPG(), Valuation(importance_sampling), name="bpg")
+
+
+def _pdis_bpg(env: CompiledEnv | None) -> Method:
+    return Method(AdaptiveBPG(per_decision), Valuation(per_decision), name="pdis-bpg")
+
+
+def _advantage_sum(env: CompiledEnv | None) -> Method:
+    return Method(OnPolicy(), Valuation(advantage_sum, _model("as", env)), name="as")
+
+
+def _dr_bpg(env: CompiledEnv | None) -> Method:
+    model = _model("dr-bpg", env)
+    return Method(AdaptiveBPG(doubly_robust, model), Valuation(doubly_robust, model), name="dr-bpg")
+
+
+def _model(name: str, env: CompiledEnv | None) -> TabularModel:
+    if not isinstance(env, TabularMDP):
+        raise InvalidArgumentError(f"method {name!r} learns a tabular model and needs a TabularMDP, got {env}")
+    return TabularModel.like(env)
+
+
+METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
+    "auto": _auto,
+    "mc": _monte_carlo,
+    "bpg": _bpg,
+    "pdis-bpg": _pdis_bpg,
+    "as": _advantage_sum,
+    "dr-bpg": _dr_bpg,
+}
+
+
+def find_method(method: "str | Method | AnySearch", env: CompiledEnv | None = None) -> Method:
+    """The method that is meant: itself, one by its name, or a search with the estimator that it serves.
+
+    Args:
+        method: a `Method`; a `Search`; one of the names of `METHODS`, or that of an entry point of the group
+            "bpsearch.methods", a function of the environment that gives a method or a search.
+        env: the compiled environment, if there is one: a method with a tabular model needs to know its size.
+    """
+    if isinstance(method, Method):
+        return method
+    if isinstance(method, Search):
+        return Method.of_search(method)
+    if isinstance(method, str):
+        factory = METHODS.get(method) or find_plugin("bpsearch.methods", method)
+        if factory is not None:
+            return replace(find_method(factory(env), env), name=method)
+    raise InvalidArgumentError(f"method must be one of {', '.join(METHODS)}, a Method or a Search, got {method!r}")

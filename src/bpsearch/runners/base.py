@@ -1,0 +1,62 @@
+"""Who runs the episodes: the contract of runners."""
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Self
+
+import gymnasium
+
+from bpsearch.estimands import Range
+from bpsearch.policies.base import Policy
+from bpsearch.sampling.trajectories import Trajectories
+
+
+class Runner(ABC):
+    """Runs behavior policies for whole episodes.
+
+    What every runner promises, and `bpsearch.testing.check_runner` checks:
+
+    - An episode is a pure function of (seed, batch, episode number, behavior): it does not matter where it runs, beside
+      which others, or how often.
+    - Exactly the episodes that were asked for come back, in the order of their numbers, each run to its own end.
+      None is left out, neither for being long nor for going wrong: an episode that cannot be run is an error.
+
+    Attributes:
+        discount: γ of the environment; None if it has none of its own.
+        return_range: two numbers between which every return lies; None if they are not known.
+    """
+
+    discount: float | None = None
+    return_range: Range | None = None
+
+    @property
+    @abstractmethod
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+
+    @property
+    @abstractmethod
+    def action_space(self) -> gymnasium.Space[Any]:
+        """Of one environment."""
+
+    @abstractmethod
+    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
+        """Episodes 0 to `episodes` − 1 of a batch.
+
+        Args:
+            behavior: who acts.
+            episodes: how many.
+            seed: of the study.
+            batch: the number of the batch: another random stream of the same seed.
+            repeats: so many neighboring episodes have the same start and get the same random numbers in the
+                environment; only their actions are drawn independently.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Free what the runner holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()

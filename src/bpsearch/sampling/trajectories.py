@@ -1,0 +1,180 @@
+"""Trajectories: the frozen batch of episodes that crosses from sampling to estimation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Float64, Int, Shaped
+
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import pytree, to_numpy
+from bpsearch.errors import InvalidTrajectoriesError, SupportError
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """A batch of N episodes of at most T steps, with everything that estimation needs.
+
+    Steps after an episode's end are padding: `mask` is False there and rewards and log-probabilities are 0.
+    Constructing a batch checks it: a number that no episode can have is refused with its episode and step.
+
+    Attributes:
+        observations: (N, T, ...), S_t; a dict of such arrays for dict observations.
+        actions: (N, T, ...), A_t as the policy drew it (not as clipped for the environment).
+        rewards: (N, T), R_t, 64 bit.
+        log_probs: (N, T), log π_b(A_t|S_t) of the behavior policy as recorded when sampling, 64 bit.
+        mask: (N, T) bool, True while the episode runs; each row is True for a prefix of at least one step.
+        final_observations: (N, ...), the observation after the last step, or None if it was not recorded.
+        behavior_parameters: (P,), flat parameters of the behavior policy, or None if unknown.
+        seed: integers that identify the random stream that made the batch, or None if unknown.
+    """
+
+    observations: Observations
+    actions: Shaped[Array, "episodes steps ..."]
+    rewards: Float64[Array, "episodes steps"]
+    log_probs: Float64[Array, "episodes steps"]
+    mask: Bool[Array, "episodes steps"]
+    final_observations: Observations | None = None
+    behavior_parameters: Float[Array, " parameters"] | None = None
+    seed: Int[Array, " numbers"] | None = None
+
+    def __post_init__(self) -> None:
+        mask = np.asarray(self.mask, dtype=bool)
+        if mask.ndim != 2 or 0 in mask.shape:
+            raise InvalidTrajectoriesError(
+                f"mask must have the shape (episodes, steps) with at least one of each, got {mask.shape}"
+            )
+        for name in ("observations", "actions", "rewards", "log_probs"):
+            value = to_numpy(getattr(self, name))
+            for array in _arrays(value):
+                if array.shape[:2] != mask.shape or (name in ("rewards", "log_probs") and array.ndim != 2):
+                    raise InvalidTrajectoriesError(
+                        f"{name} must have the leading shape {mask.shape} of the mask, got {array.shape}"
+                    )
+            object.__setattr__(self, name, value)
+        if self.final_observations is not None:
+            finals = to_numpy(self.final_observations)
+            for final, array in zip(_arrays(finals), _arrays(self.observations), strict=True):
+                expected = (mask.shape[0], *array.shape[2:])
+                if final.shape != expected:
+                    raise InvalidTrajectoriesError(
+                        f"final_observations must have the shape {expected}, got {final.shape}"
+                    )
+            object.__setattr__(self, "final_observations", finals)
+        _check_prefix(mask)
+        rewards = np.asarray(self.rewards, dtype=np.float64)
+        log_probs = np.asarray(self.log_probs, dtype=np.float64)
+        _check_finite("reward", rewards, mask)
+        for array in _arrays(self.observations):
+            _check_finite("observation", array, mask)
+        _check_log_probs(log_probs, mask, self.actions)
+        object.__setattr__(self, "mask", mask)
+        object.__setattr__(self, "rewards", np.where(mask, rewards, 0.0))
+        object.__setattr__(self, "log_probs", np.where(mask, log_probs, 0.0))
+
+    def __len__(self) -> int:
+        return int(self.mask.shape[0])
+
+    @property
+    def lengths(self) -> Int[Array, " episodes"]:
+        """(N,), the number of steps of each episode."""
+        return self.mask.sum(axis=1)
+
+    @property
+    def successors(self) -> Int[Array, "episodes steps"]:
+        """(N, T), the observation after each step of a tabular batch with final observations, which padding repeats."""
+        arrays = self.mask.__array_namespace__()  # NumPy's or JAX's
+        finals = arrays.asarray(self.final_observations)[:, None]
+        continues = arrays.concat([self.mask[:, 1:], arrays.zeros_like(self.mask[:, :1])], axis=1)
+        states = arrays.concat([arrays.asarray(self.observations)[:, 1:], finals], axis=1)
+        successors: Array = arrays.where(continues, states, finals)
+        return successors
+
+    def returns(self, discount: float = 1.0) -> Float64[Array, " episodes"]:
+        """(N,), g(H) = Σ_t γ^t R_t."""
+        returns: Array = self.rewards @ (discount ** np.arange(self.mask.shape[1], dtype=np.float64))
+        return returns
+
+    def take(self, episodes: Int[NumpyArray, " taken"]) -> "Trajectories":
+        """A batch of the episodes with these numbers, in this order."""
+
+        def rows(name: str) -> Any:
+            return jax.tree_util.tree_map(lambda array: array[episodes], getattr(self, name))
+
+        return Trajectories(
+            **{name: rows(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
+            final_observations=None if self.final_observations is None else rows("final_observations"),
+            behavior_parameters=self.behavior_parameters,
+        )
+
+    @staticmethod
+    def concatenate(batches: Sequence["Trajectories"]) -> "Trajectories":
+        """One batch of all episodes of `batches`, in order; the origin is kept only where all batches share it."""
+        if not batches:
+            raise InvalidTrajectoriesError("cannot concatenate an empty list of batches")
+        horizon = max(batch.mask.shape[1] for batch in batches)
+
+        def joined(name: str) -> Any:
+            values = [_padded(getattr(batch, name), horizon) for batch in batches]
+            return jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *values)
+
+        finals = [batch.final_observations for batch in batches]
+        parameters = [batch.behavior_parameters for batch in batches]
+        first = parameters[0]
+        same = first is not None and all(p is not None and np.array_equal(p, first) for p in parameters)
+        return Trajectories(
+            **{name: joined(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
+            final_observations=None
+            if any(f is None for f in finals)
+            else jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *finals),
+            behavior_parameters=first if same else None,
+            seed=batches[0].seed if len(batches) == 1 else None,
+        )
+
+
+def _arrays(observations: Observations) -> list[NumpyArray]:
+    return jax.tree_util.tree_leaves(observations)
+
+
+def _padded(tree: Observations, horizon: int) -> Any:
+    def pad(array: NumpyArray) -> NumpyArray:
+        return np.pad(array, [(0, 0), (0, horizon - array.shape[1])] + [(0, 0)] * (array.ndim - 2))
+
+    return jax.tree_util.tree_map(pad, to_numpy(tree))
+
+
+def _check_prefix(mask: NumpyArray) -> None:
+    resumed = mask[:, 1:] & ~mask[:, :-1]
+    for bad, what in ((~mask[:, :1], "has no step"), (resumed, "resumes after its end")):
+        if bad.any():
+            raise InvalidTrajectoriesError(
+                f"each row of mask must be True for a prefix of at least one step, but episode "
+                f"{np.argwhere(bad)[0][0]} {what}"
+            )
+
+
+def _check_finite(what: str, values: NumpyArray, mask: NumpyArray) -> None:
+    if not np.issubdtype(values.dtype, np.inexact):
+        return
+    finite = np.isfinite(values).reshape(*mask.shape, -1).all(axis=-1)
+    bad = mask & ~finite
+    if bad.any():
+        episode, step = np.argwhere(bad)[0]
+        raise InvalidTrajectoriesError(
+            f"{what} of episode {episode}, step {step} is {values[episode, step]}: every {what} must be finite; "
+            f"the batch is not counted"
+        )
+
+
+def _check_log_probs(log_probs: NumpyArray, mask: NumpyArray, actions: Array) -> None:
+    impossible = mask & np.isneginf(log_probs)
+    if impossible.any():
+        episode, step = np.argwhere(impossible)[0]
+        raise SupportError(
+            f"the behavior policy gives probability 0 to action {actions[episode, step]} of episode {episode}, "
+            f"step {step}, which it is recorded to have taken; record the log-probabilities when sampling"
+        )
+    _check_finite("log-probability", log_probs, mask)

@@ -1,0 +1,55 @@
+"""From all told batches to the estimate."""
+
+import math
+
+import numpy as np
+
+from bpsearch.estimands import Range
+from bpsearch.inference.confidence_sequence import AsymptoticSequence
+from bpsearch.inference.diagnostics import Episodes, diagnose
+from bpsearch.inference.estimate import Estimate
+from bpsearch.inference.history import History
+from bpsearch.inference.stopping import Ended
+from bpsearch.study.progress import Progress
+from bpsearch.study.requests import Status
+
+
+def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: Range | None, ended: Ended) -> Estimate:
+    """The estimate of a study that has come so far.
+
+    Args:
+        progress: at least one batch.
+        sequence: after all batches.
+        return_range: the numbers between which every return lies, if they are known.
+        ended: why no more episodes were run.
+    """
+    method, estimand = progress.method, progress.estimand
+    # In the order of asking, in which they are martingale differences; the order of telling may depend on them.
+    batches = [progress.batch(number) for number in sorted(progress.batches)]
+    first = method.search.first_batch if 0 in progress.batches else 1.0
+    values = method.valuation.conclude(progress.states.valuation, batches, first)
+    data = Episodes(
+        values=np.concatenate(values.batches),
+        log_weights=np.concatenate([batch.log_weights for batch in batches]),
+        returns=np.concatenate([batch.returns for batch in batches]),
+    )
+    explained = progress.explained if values.explained is None else values.explained
+    return Estimate(
+        value=values.mean,
+        episodes=len(data.values),
+        method=method.name,
+        unbiased=method.valuation.estimator.unbiased,
+        error=values.error,
+        tight_error=values.tight_error,
+        sequence=sequence,
+        diagnostics=diagnose(data, values.batches[-1], values.tight_error),
+        history=History.of(values.batches, [batch.log_weights for batch in batches], values.weights),
+        data=data,
+        explained=None if math.isnan(explained) else explained,
+        return_range=return_range,
+        weight_bound=progress.behavior.weight_bound,
+        event=estimand.name if estimand.event else "",
+        ended=ended,
+        waiting=tuple(sorted(progress.asked)),
+        abandoned=tuple(entry.number for entry in progress.entries if entry.status is Status.ABANDONED),
+    )

@@ -1,0 +1,389 @@
+"""Study: the loop of asking for a behavior, running it, telling the episodes, and estimating."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from jaxtyping import PyTree
+
+from bpsearch._core.arrays import Array
+from bpsearch._core.checks import check_integer
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
+from bpsearch.estimands import Estimand, Range, Return
+from bpsearch.inference.estimate import Estimate
+from bpsearch.inference.looks import Looks
+from bpsearch.inference.stopping import Ended, Target
+from bpsearch.methods import AnySearch, Method, find_method
+from bpsearch.policies.base import Policy
+from bpsearch.runners.in_process import Environment, runner_for
+from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search.base import Info
+from bpsearch.study.acceptance import check_fit, check_log_probs
+from bpsearch.study.conclusion import conclude
+from bpsearch.study.journal import Journal
+from bpsearch.study.policies import policy_arrays, policy_setting, stored_policy
+from bpsearch.study.progress import Progress
+from bpsearch.study.recorder import Recorder
+from bpsearch.study.requests import Entry, Request
+from bpsearch.study.settings import build, check_same, describe
+from bpsearch.study.sqlite import SQLiteJournal
+
+TIGHTEST = 1000  # episodes at which anytime-valid intervals are to be narrow, unless a run says how many it wants
+OnBatch = Callable[["Study", Info], None]
+
+
+class Study:
+    """An evaluation in progress: `ask`, run the episodes, `tell`, as often as wanted; `estimate` at any time.
+
+    `run` does it all for an environment. People who run the episodes themselves use `ask` and `tell`.
+
+    Any number of requests may be open, and be told in any order. The behavior of a request is fixed when it is asked,
+    from what has been told up to then, and so is all else with which its episodes will be valued (shift, model): a
+    batch never has a say in how it is valued, nor has the time that it took, and the estimate is exactly unbiased in
+    whatever order batches are told. The search learns from each batch when it is told, with the state of that moment;
+    from a late batch, of a behavior that the search has left since, BPG learns only approximately.
+
+    With a `store` every told batch is on disk before `tell` returns. A study that was killed goes on where it was when
+    it is made again with the same store and the same settings, and ends with the same numbers to the last bit (on the
+    same versions and the same kind of machine).
+
+    Args:
+        policy: the evaluation policy.
+        method: the name of a method, a `Method`, or a search, which is then valued by its own estimator.
+        estimand: what is estimated; the undiscounted return by default.
+        seed: of the episodes that `run` samples; drawn if None.
+        store: the path of the study's file, which is made if there is none, or a `Journal`; by default the study ends
+            with its process.
+
+    Raises:
+        SettingsMismatchError: the store holds a study with other settings.
+        StoreLockedError: another process is writing to the store.
+        StoreError: the file is damaged or not a store.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        method: str | Method | AnySearch = "auto",
+        *,
+        estimand: Estimand | None = None,
+        seed: int | None = None,
+        store: Journal | str | Path | None = None,
+    ) -> None:
+        self.policy = policy
+        self.method = find_method(method)
+        self.estimand = estimand or Return()
+        self.return_range: Range | None = self.estimand.return_range
+        self.journal = _journal(store)
+        try:
+            recorder = None if self.journal is None else Recorder(self.journal)
+            self._progress = Progress(policy, self.method, self.estimand, recorder)
+            self._begin(seed, recorder)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, seed: int | None, recorder: Recorder | None) -> None:
+        self._ended = Ended.BUDGET
+        self._tightest: int | None = None
+        self._knows_range = self.return_range is not None  # whether a store would know it, too
+        self.identity = secrets.token_hex(16)
+        if recorder is None or recorder.is_empty:
+            self.seed = secrets.randbits(31) if seed is None else check_integer("seed", seed, at_least=0)
+            if recorder is not None:
+                recorder.journal.check_writable()
+                self.identity = recorder.make(self._settings(), policy_arrays(self.policy))
+        else:
+            history = recorder.read()
+            stored = history.settings
+            self.seed = int(stored["seed"]) if seed is None else check_integer("seed", seed, at_least=0)
+            given = self._settings()
+            check_same({name: stored.get(name) for name in given}, given, str(recorder.journal))
+            self.identity = history.identity
+            self._ended = history.ended or Ended.BUDGET
+            self._tightest = stored.get("tightest")
+            if self.return_range is None and stored.get("return_range") is not None:
+                self.return_range, self._knows_range = build(stored["return_range"]), True
+            self._progress.take_up(history)
+        self._looks = Looks(self.method.valuation, self._progress.first.valuation, self.method.search.first_batch)
+
+    @classmethod
+    def open(
+        cls,
+        store: Journal | str | Path,
+        *,
+        policy: Policy | None = None,
+        method: Method | AnySearch | None = None,
+        estimand: Estimand | None = None,
+        read_only: bool = False,
+    ) -> "Study":
+        """The study in a store, with the settings that it has there.
+
+        Args:
+            store: the path of the study's file, or a `Journal`.
+            policy: the evaluation policy, needed if it is neither a table nor a network of bpsearch.
+            method: the method, needed if it, or its estimator, is not one of bpsearch.
+            estimand: what is estimated, needed if it is a function.
+            read_only: whether to look only, beside a process that may be writing.
+        """
+        if not isinstance(store, Journal) and not Path(store).exists():
+            raise StoreError(f"there is no store {store}")
+        journal = store if isinstance(store, Journal) else SQLiteJournal(store, read_only=read_only)
+        try:
+            history = Recorder(journal).read()
+            settings = history.settings
+            return cls(
+                policy or stored_policy(settings["policy"], history.policy),
+                method or build(settings["method"]),
+                estimand=estimand or build(settings["estimand"]),
+                store=journal,
+            )
+        except BaseException:
+            journal.close()
+            raise
+
+    @property
+    def state(self) -> PyTree[Array]:
+        """The state of the search after everything told so far."""
+        return self._progress.states.search
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have been told."""
+        return sum(len(batch.values) for batch in self._progress.batches.values())
+
+    @property
+    def outstanding(self) -> tuple[Request, ...]:
+        """The requests that were asked and neither told nor abandoned."""
+        entries = self._progress.entries
+        return tuple(self._request(entries[number]) for number in sorted(self._progress.asked))
+
+    def ask(self) -> Request:
+        """A new request: the behavior that is to collect a batch, fixed by what has been told so far.
+
+        Raises:
+            SupportError: the search has ruled out actions that the evaluation policy takes. What has been told stays.
+        """
+        entry, behavior = self._next()
+        self._progress.ask(entry, behavior)
+        return Request(entry.number, behavior, entry.identity)
+
+    def tell(self, number: int, batch: Trajectories, *, request: str = "") -> Info:
+        """Give the episodes of request `number`. If they are refused, the study is as it was before.
+
+        The episodes must be all those that were begun with the request's behavior: leaving out some that went wrong
+        biases the estimate.
+
+        Args:
+            number: of the request.
+            batch: its episodes. If their `behavior_parameters` are known they must be the request's; if not, they may
+                be of another behavior that was fixed as early, whose log-probabilities they have.
+            request: the identity that came with the episodes; it must be the request's, and the log-probabilities must
+                be those of its behavior.
+
+        Raises:
+            RequestError: the request was never asked, or is told or abandoned already.
+            InvalidTrajectoriesError: the episodes are those of another request or behavior.
+        """
+        entry = self._progress.open_entry(number)
+        if request and request != entry.identity:
+            raise InvalidTrajectoriesError(
+                f"the episodes answer another request: request {number} of this study has the identity "
+                f"{entry.identity}, got {request}"
+            )
+        behavior = self._request(entry).behavior
+        told = batch.behavior_parameters
+        if told is not None and not np.array_equal(np.asarray(behavior.flat), told):
+            raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
+        check_fit(self.policy, batch)
+        if request:
+            check_log_probs(behavior, batch, number)
+        return self._progress.tell(entry, batch)
+
+    def abandon(self, number: int, reason: str = "") -> None:
+        """Wait no longer for the episodes of request `number`; every estimate will say so.
+
+        The estimate stays unbiased only if the batch is given up for a reason that has nothing to do with what happened
+        in its episodes.
+
+        Raises:
+            RequestError: the request was never asked, or is told or abandoned already.
+        """
+        self._progress.abandon(self._progress.open_entry(number), reason)
+
+    def close(self) -> None:
+        """Let go of the store, if there is one."""
+        if self.journal is not None:
+            self.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def verify(self) -> list[str]:
+        """What is wrong with the store, in words; empty if every event is as it was written.
+
+        If so, search and valuation are run again over the stored episodes, and must give the same numbers to the last
+        bit.
+        """
+        recorder = self._progress.recorder
+        if recorder is None:
+            raise InvalidArgumentError("a study without a store keeps nothing that could be verified")
+        again = Progress(self.policy, self.method, self.estimand, recorder)
+        return recorder.journal.damages() or again.replay(recorder.read())
+
+    def run(
+        self,
+        env: Environment,
+        *,
+        episodes: int | None = None,
+        total: int | None = None,
+        target: float | Target | None = None,
+        on_batch: OnBatch | None = None,
+    ) -> Estimate:
+        """Run episodes in batches; the last may be smaller.
+
+        An interrupt (Ctrl-C) ends the run too, once there is a batch: the estimate is that of all whole batches, and
+        says so.
+
+        Args:
+            env: where: as for `evaluate`; the discount of a compiled environment must be the estimand's.
+            episodes: how many more; or
+            total: how many the study is to have in the end, those that it has already included. This is what a program
+                wants that may be killed and started again: nothing is run that is there already.
+            target: when to stop before that: half the width of an anytime-valid 95% interval, or a `Target`.
+            on_batch: called after each batch, to show progress.
+        """
+        if (episodes is None) == (total is None):
+            raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
+        wanted = check_integer("episodes", episodes) if total is None else check_integer("total", total)
+        remaining = wanted - (0 if total is None else self.episodes)
+        rule = target if isinstance(target, Target) else Target(halfwidth=target)
+        deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
+        with runner_for(env, self.policy) as runner:
+            self._check_runner(runner.discount, runner.return_range)
+            if rule.looks and rule.kind == "certified" and self.return_range is None:
+                raise InvalidArgumentError(
+                    "a certified target needs return_range, two numbers between which every return lies"
+                )
+            if remaining > 0:
+                self._plan_for(remaining)
+            # A study that was ended by its results and goes on still has a number of episodes that depends on them.
+            ended = Ended.TARGET if self._ended is Ended.TARGET else Ended.BUDGET
+            try:
+                if self._reached(rule):  # before it was closed or killed
+                    ended, remaining = Ended.TARGET, 0
+                for start in range(0, remaining, self.method.batch_size):
+                    if start and time.monotonic() > deadline:
+                        ended = Ended.TIME_LIMIT
+                        break
+                    # Nobody else is to answer this request: it is written with its episodes, or not at all.
+                    entry, behavior = self._next()
+                    size = min(self.method.batch_size, remaining - start)
+                    batch = runner.run(behavior, size, seed=self.seed, batch=entry.number)
+                    info = self._progress.tell(entry, batch)
+                    if on_batch is not None:
+                        on_batch(self, info)
+                    if self._reached(rule):
+                        ended = Ended.TARGET
+                        break
+            except KeyboardInterrupt:
+                if not self._progress.batches:
+                    raise
+                ended = Ended.INTERRUPTED
+        self._end(ended)
+        return self.estimate()
+
+    def estimate(self) -> Estimate:
+        """The estimate from everything told so far."""
+        progress = self._progress
+        if not progress.batches:
+            raise InvalidArgumentError("a study without episodes has no estimate: tell it a batch first")
+        sequence = self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
+        return conclude(progress, sequence, return_range=self.return_range, ended=self._ended)
+
+    def fix(self, settings: dict[str, Any]) -> None:
+        """Write down further settings of a stored study, its environment for instance, or check that they are the same.
+
+        Raises:
+            SettingsMismatchError: one was another before.
+        """
+        if self._progress.recorder is not None:
+            self._progress.recorder.fix({name: describe(value, name) for name, value in settings.items()})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a stored study was made with, by name; empty without a store."""
+        recorder = self._progress.recorder
+        return {} if recorder is None else recorder.read().settings
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "policy": policy_setting(self.policy),
+            "method": describe(self.method, "method"),
+            "estimand": describe(self.estimand, "estimand"),
+            "seed": self.seed,
+        }
+
+    def _next(self) -> tuple[Entry, Policy]:
+        """The next request, not yet given out."""
+        if self.journal is not None:
+            self.journal.check_writable()
+        progress = self._progress
+        behavior = progress.behavior
+        behavior.check_support(self.policy)
+        parameters = np.asarray(behavior.flat)
+        return Entry.ask(len(progress.entries), parameters, len(progress.batches), self.identity), behavior
+
+    def _request(self, entry: Entry) -> Request:
+        fixed = self._progress.asked[entry.number]
+        return Request(entry.number, self.method.search.behavior(fixed.search), entry.identity)
+
+    def _check_runner(self, discount: float | None, return_range: Range | None) -> None:
+        own = self.estimand.return_discount
+        if own is None:
+            return
+        if discount is not None and discount != own:
+            raise InvalidArgumentError(
+                f"discount must be the environment's {discount}, but the study was made with {own}"
+            )
+        if self.return_range is None:
+            self.return_range = return_range
+
+    def _plan_for(self, episodes: int) -> None:
+        """Before the first episode: where anytime-valid intervals are to be narrow. Later nothing may choose it."""
+        known: dict[str, Any] = {}
+        if self._tightest is None and not self._progress.batches:
+            known["tightest"] = self._tightest = episodes
+        if self.return_range is not None and not self._knows_range:
+            known["return_range"], self._knows_range = self.return_range, True
+        if known:
+            self.fix(known)
+
+    def _reached(self, rule: Target) -> bool:
+        return rule.looks and bool(self._progress.batches) and rule.reached(*self._look(rule))
+
+    def _look(self, rule: Target) -> tuple[float, float]:
+        """The middle and half the width of the interval that a target is about."""
+        progress = self._progress
+        if rule.kind == "certified":
+            assert self.return_range is not None
+            low, high = self._looks.certified(progress.batches, progress.batch, self.return_range, rule.level)
+            return (low + high) / 2.0, (high - low) / 2.0
+        sequence = self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
+        return sequence.mean, sequence.half_width(rule.level)
+
+    def _end(self, ended: Ended) -> None:
+        if ended is not self._ended and self._progress.recorder is not None:
+            self._progress.recorder.end(ended)
+        self._ended = ended
+
+
+def _journal(store: Journal | str | Path | None) -> Journal | None:
+    return store if store is None or isinstance(store, Journal) else SQLiteJournal(store)
