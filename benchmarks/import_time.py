@@ -22,7 +22,7 @@ CONTESTANTS: dict[str, tuple[list[str], dict[str, str], float | None]] = {
     "python alone": ([PYTHON, "-c", ""], {}, None),
     "import bpsearch": ([PYTHON, "-c", "import bpsearch"], {}, 0.5),
     "bpsearch --help": ([PROGRAM, "--help"], {}, 0.4),
-    "shell completion": ([PROGRAM], SHELL, 0.4),
+    "shell completion": ([PROGRAM], SHELL, None),
     "import bpsearch.envs": ([PYTHON, "-c", "import bpsearch.envs"], {}, None),
     "bpsearch.evaluate": ([PYTHON, "-c", "import bpsearch; bpsearch.evaluate"], {}, None),
 }

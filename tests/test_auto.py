@@ -34,6 +34,9 @@ class Given(Scores):
     def bind(self, policy, discount):
         return self
 
+    def steps(self, fit, which, candidate):
+        return None
+
 
 @pytest.mark.parametrize(("seed", "discount"), [(0, 0.9), (1, 1.0)])
 @pytest.mark.parametrize("eager", [False, True])
@@ -171,9 +174,9 @@ def one_step(actions, rewards, logits=((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))):
 def test_of_an_action_never_seen_nothing_is_claimed():
     policy, batch = one_step([0, 1, 2], [1.0, 3.0, 100.0])
     learned, spread = learn(policy, batch, groups=np.array([0, 0, 1]))
-    # One visit each, three pseudo-visits: q̂ = (1 + 3 · 2) / 4, (3 + 3 · 2) / 4, and 2 for the action never seen.
-    np.testing.assert_allclose(learned, [-0.25, 0.25, 0.0])
-    np.testing.assert_allclose(spread, (0.25**2 + 0.25**2) / 3)
+    # One visit each, one pseudo-visit: q̂ = (1 + 2) / 2, (3 + 2) / 2, and 2 for the action never seen.
+    np.testing.assert_allclose(learned, [-0.5, 0.5, 0.0])
+    np.testing.assert_allclose(spread, (0.5**2 + 0.5**2) / 3)
 
 
 def test_a_constant_at_the_first_step_teaches_nothing():

@@ -38,7 +38,7 @@ def batches():
     ]
 
 
-@pytest.mark.parametrize("search", list(searches()), ids=repr)
+@pytest.mark.parametrize("search", list(searches()), ids=lambda search: type(search).__name__)
 def test_searches(search):
     check_search(search, POLICY, batches())
 
@@ -54,7 +54,7 @@ def test_runners(env):
         check_runner(runner, policy)
 
 
-@pytest.mark.parametrize("control", [Scores(), TabularAdvantages()], ids=repr)
+@pytest.mark.parametrize("control", [Scores(), TabularAdvantages()], ids=lambda control: type(control).__name__)
 def test_control_variates(control):
     check_control_variate(control)
 

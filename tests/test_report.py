@@ -2,7 +2,9 @@
 
 import dataclasses
 import datetime
+import json
 import re
+import shlex
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -271,3 +273,16 @@ def test_the_page_in_print(page, tmp_path):
     """A few sheets of paper, none of them for a few lines that something unbreakable has pushed over."""
     chromium(tmp_path, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer", str(page))
     assert len(re.findall(rb"/Type */Page\b", (tmp_path / "page.pdf").read_bytes())) in (2, 3)
+
+
+def test_options_that_only_the_command_has_are_repeated_by_the_command(in_process):
+    result = bps.evaluate(POLICY, ENV, 200, "bpg", seed=3)
+    settings = result.settings | {"batch_size": 50, "target": {"seconds": 60.0, "level": 0.95}}
+    line = repeat_lines(dataclasses.replace(result, settings=settings))
+    words_ = shlex.split(line)
+    assert words_[:2] == ["bpsearch", "evaluate"]
+    assert words_[words_.index("--batch-size") + 1] == "50"
+    assert words_[words_.index("--time-limit") + 1] == "60.0"
+    done = in_process(*words_[1:], "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["episodes"] == 200

@@ -13,7 +13,7 @@ from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.sampling.trajectories import Trajectories
 
-PSEUDO_COUNT = 3.0  # how many visits "this action is as good as the others" is worth
+PSEUDO_COUNT = 1.0  # how many visits "this action is as good as the others" is worth
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,12 +78,13 @@ class Judgement:
         """
         error = np.sqrt(self.noise)
         careful = self.covered - CAUTION * error
-        # Actions that these episodes have not shown, although they should have, would move a candidate further.
-        unseen = np.maximum(self.unseen, 0.0)
-        beyond_luck = beyond(self.unseen, self.doubtful)
-        shares = np.clip(careful / np.maximum(self.squares + beyond_luck, 1e-300), 0.0, 1.0)
-        gains = 2.0 * shares * careful - shares**2 * (self.squares + unseen)
-        gains = np.where(self.covered > doubts * error, gains, 0.0)
+        # Actions that these episodes have not shown, although they should have, would move a candidate further. What is
+        # beyond luck counts; what may be luck can forbid a candidate, and does not decide between two.
+        squares = self.squares + beyond(self.unseen, self.doubtful)
+        shares = np.clip(careful / np.maximum(squares, 1e-300), 0.0, 1.0)
+        gains = 2.0 * shares * careful - shares**2 * squares
+        worst = 2.0 * shares * careful - shares**2 * (self.squares + np.maximum(self.unseen, 0.0))
+        gains = np.where((self.covered > doubts * error) & (worst > 0.0), gains, 0.0)
         best = int(np.argmax(gains))
         if self.total == 0.0 or gains[best] <= 0.0:
             return 0, 0.0, 0.0

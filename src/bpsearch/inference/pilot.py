@@ -99,7 +99,7 @@ class Plan:
             most = "no limit known" if limit is None else f"at most {limit:.3g}"
             found.append(
                 f"savings to expect of auto: a factor of {self.savings.text(_factor)} with {self.pilot} episodes, more "
-                f"with more, {most}"
+                f"with more, {most}; its interval has room for events that were not seen, and shows less of them"
             )
         if self.halfwidth is not None and self.monte_carlo_episodes is not None:
             needed = f"{self.monte_carlo_episodes.text(_count)} episodes of Monte Carlo"

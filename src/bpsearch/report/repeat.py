@@ -1,5 +1,7 @@
-"""The Python lines that repeat an evaluation."""
+"""The lines that repeat an evaluation."""
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +12,8 @@ from bpsearch.report.json import plain
 
 # Settings of the environment, which `bps.environment` takes; the others belong to `bps.evaluate`.
 _OF_ENV = ("env_kwargs", "horizon", "num_envs", "vectorization")
+# Settings that a command has as options and Python in objects: then the line is the command.
+_OF_COMMAND = ("batch_size", "defensive", "normalize", "trust")
 _BY_CHANCE = {Ended.TIME_LIMIT: "It ended by its time limit", Ended.INTERRUPTED: "It was interrupted"}
 
 
@@ -22,6 +26,8 @@ def repeat_lines(estimate: Estimate) -> str:
     settings = {name: plain(value) for name, value in estimate.settings.items() if value is not None}
     if not {"policy", "env"} <= settings.keys():
         return ""
+    if not settings.keys().isdisjoint(_OF_COMMAND):
+        return _command(settings)
     lines = ["import bpsearch as bps"]
     if estimate.ended in _BY_CHANCE:
         lines.append(f"# {_BY_CHANCE[estimate.ended]} after {estimate.episodes} episodes: the value of as many.")
@@ -54,6 +60,20 @@ def _call(settings: Mapping[str, Any]) -> str:
     if place:
         env = f"bps.environment({env}, {_keywords(place)})"
     return f"bps.evaluate({_written('policy', settings['policy'])}, {env}, {_keywords(own)})"
+
+
+def _command(settings: Mapping[str, Any]) -> str:
+    """`bpsearch evaluate` with these settings as options. A store is left out here as well."""
+    rule = settings.get("target")
+    targets = {"halfwidth": "target", "relative": "relative_target", "seconds": "time_limit"}
+    options = {name: value for name, value in settings.items() if name not in ("store", "target", "estimand")}
+    options |= {targets[name]: part for name, part in rule.items() if name in targets} if isinstance(rule, dict) else {}
+    words = ["bpsearch", "evaluate"]
+    for name, value in options.items():
+        words.append(f"--{name.replace('_', '-')}")
+        if value is not True:
+            words.append(json.dumps(value) if isinstance(value, dict) else str(value))
+    return shlex.join(words)
 
 
 def _keywords(values: Mapping[str, Any]) -> str:
