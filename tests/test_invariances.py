@@ -16,7 +16,7 @@ SHAPE, DISCOUNT, EPISODES = (4, 3, 3), 0.9, 100
 # Whole-episode values. Estimators that weigh rewards one by one ("pdis-bpg", "dr-bpg") weigh a constant as well, and a
 # model without time ("as") takes one that is paid at one step for a property of the states met there.
 METHODS = ("mc", "auto", "bpg")
-SLOW = settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 CONSTANTS = st.floats(-1e4, 1e4).filter(lambda c: abs(c) > 1e-3)
 SEEDS = st.integers(0, 10_000)
 

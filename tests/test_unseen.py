@@ -54,6 +54,14 @@ def test_the_estimate_has_both_intervals_and_both_savings():
     assert result.savings < result.tight_savings
 
 
+def test_the_course_of_a_study_has_the_same_room():
+    """After the last batch it is the error of the whole, but for what is not known of unseen actions."""
+    result = bps.evaluate(bps.shipped_policy("gridworld-early"), bps.envs.gridworld(), 500, seed=0)
+    assert result.history.std_errors[-1] == pytest.approx(result.std_error, rel=0.03)
+    tight = np.sqrt(np.cumsum(100 * result.history.batch_variances)) / result.history.episodes
+    assert np.all(result.history.std_errors > 2.0 * tight)
+
+
 def test_monte_carlo_needs_no_room():
     result = bps.evaluate(bps.shipped_policy("gridworld-early"), bps.envs.gridworld(), 300, "mc", seed=0)
     assert result.interval() == result.tight_interval()

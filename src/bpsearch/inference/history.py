@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch.inference.unseen import PSEUDO_EPISODES
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,22 +28,50 @@ class History:
     divergences: NumpyArray
 
     @classmethod
-    def of(cls, values: Sequence[NumpyArray], log_weights: Sequence[NumpyArray], weights: Sequence[float]) -> "History":
-        """From the values and log-weights of each batch, and what its episodes count, by running sums."""
+    def of(
+        cls,
+        values: Sequence[NumpyArray],
+        log_weights: Sequence[NumpyArray],
+        weights: Sequence[float],
+        returns: Sequence[NumpyArray] | None = None,
+    ) -> "History":
+        """By running sums over the batches.
+
+        Args:
+            values: of each batch.
+            log_weights: of each batch.
+            weights: what an episode of each batch counts.
+            returns: of each batch, if the evaluation policy itself collected them: the standard errors then have room
+                for events that were not seen (`unseen`).
+        """
         sizes, counts = np.array([len(batch) for batch in values]), np.asarray(weights)
-        starts = np.cumsum(sizes) - sizes
+        starts, episodes = np.cumsum(sizes) - sizes, np.cumsum(sizes)
         every, logs = np.concatenate(values), np.concatenate(log_weights)
-        sums = np.add.reduceat(every, starts)
-        squares = np.add.reduceat((every - np.repeat(sums / sizes, sizes)) ** 2, starts)
-        variances = np.where(sizes > 1, squares / np.maximum(sizes - 1, 1), np.nan)
+        variances = _variances(every, starts, sizes)
         totals = np.cumsum(counts * sizes)
+        squared = np.cumsum(counts**2 * sizes * variances) / totals**2
+        if returns is not None:
+            joined = np.concatenate(returns)
+            means = np.cumsum(np.add.reduceat(joined, starts)) / episodes
+            lowest = np.minimum.accumulate(np.minimum.reduceat(joined, starts))
+            highest = np.maximum.accumulate(np.maximum.reduceat(joined, starts))
+            distances = np.maximum(highest - means, means - lowest)
+            plain = np.cumsum(counts**2 * sizes * _variances(joined, starts, sizes)) / totals**2
+            squared = np.maximum(squared, np.minimum(squared + PSEUDO_EPISODES * (distances / episodes) ** 2, plain))
         with np.errstate(over="ignore"):
             # KL(π_b ‖ π_e) = E_b[w − 1 − log w]: each term is non-negative, so it is quieter than the mean of −log w.
             divergences = np.add.reduceat(np.expm1(logs) - logs, starts) / sizes
         return cls(
-            episodes=np.cumsum(sizes),
-            values=np.cumsum(counts * sums) / totals,
-            std_errors=np.sqrt(np.cumsum(counts**2 * sizes * variances)) / totals,
+            episodes=episodes,
+            values=np.cumsum(counts * np.add.reduceat(every, starts)) / totals,
+            std_errors=np.sqrt(squared),
             batch_variances=variances,
             divergences=divergences,
         )
+
+
+def _variances(values: NumpyArray, starts: NumpyArray, sizes: NumpyArray) -> NumpyArray:
+    """The variance within each batch; NaN for a single value."""
+    means = np.add.reduceat(values, starts) / sizes
+    squares = np.add.reduceat((values - np.repeat(means, sizes)) ** 2, starts)
+    return np.where(sizes > 1, squares / np.maximum(sizes - 1, 1), np.nan)

@@ -43,7 +43,12 @@ def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: 
         tight_error=values.tight_error,
         sequence=sequence,
         diagnostics=diagnose(data, values.batches[-1], values.tight_error),
-        history=History.of(values.batches, [batch.log_weights for batch in batches], values.weights),
+        history=History.of(
+            values.batches,
+            [batch.log_weights for batch in batches],
+            values.weights,
+            [batch.returns for batch in batches] if method.valuation.estimator.on_policy else None,
+        ),
         data=data,
         explained=None if math.isnan(explained) else explained,
         return_range=return_range,

@@ -8,10 +8,10 @@ import socket
 import stat
 import weakref
 from collections.abc import Callable
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
+from bpsearch._core.clock import now
 from bpsearch.errors import StoreError, StoreLockedError
 
 _NOT_FILES = (
@@ -146,11 +146,6 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def now() -> str:
-    """The time, to the second, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def printable(text: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.clock import now
 from bpsearch._core.interrupts import undisturbed
 from bpsearch._core.versions import versions
 from bpsearch.errors import StoreError
@@ -16,7 +17,7 @@ from bpsearch.inference.valuation import ValuedBatch
 from bpsearch.sampling.packing import pack, unpack
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.study.journal import Event, Journal
-from bpsearch.study.requests import Entry, Status, now
+from bpsearch.study.requests import Entry, Status
 from bpsearch.study.settings import check_same
 
 FORMAT = 2  # of the events below; another one is refused

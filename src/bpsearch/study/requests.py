@@ -3,12 +3,12 @@
 import dataclasses
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.clock import now
 from bpsearch.policies.base import Policy
 
 
@@ -73,8 +73,3 @@ class Entry:
     def abandon(self, reason: str) -> "Entry":
         """The entry once nobody waits for it any more."""
         return dataclasses.replace(self, status=Status.ABANDONED, settled=now(), reason=reason)
-
-
-def now() -> str:
-    """The time, to the second, in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
