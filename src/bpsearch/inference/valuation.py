@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -99,7 +100,7 @@ class Valuation:
                 f"{self.estimator.name}"
             )
 
-    @property
+    @cached_property
     def modeled(self) -> ModeledEstimator:
         """The estimator with its model."""
         return ModeledEstimator(self.estimator, self.model)
@@ -107,10 +108,6 @@ class Valuation:
     def bind(self, policy: Policy, discount: float) -> list[AnyControlVariate | None]:
         """The control variates for this policy; None for those that are of no use for it."""
         return [None if c.refuse(policy) else c.bind(policy, discount) for c in self.control_variates]
-
-    def refusals(self, policy: Policy) -> tuple[str, ...]:
-        """Why control variates are of no use for this policy; one reason each."""
-        return tuple(reason for control in self.control_variates if (reason := control.refuse(policy)))
 
     def init(self, policy: Policy, discount: float = 1.0) -> ModeledState:
         """What is known before the first batch."""
