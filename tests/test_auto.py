@@ -125,8 +125,10 @@ def test_values_are_those_of_plain_loops():
                 residuals += list(y[folds == judge] - mean)
             predictions, residuals = np.array(predictions), np.array(residuals)
             covered, noise = predictions @ residuals, np.sqrt(np.sum((predictions * residuals) ** 2))
-            share = np.clip((covered - 0.5 * noise) / (predictions @ predictions), 0.0, 1.0)
-            gain = 2 * share * (covered - 0.5 * noise) - share**2 * (predictions @ predictions)
+            best_share = np.clip(covered / (predictions @ predictions), 0.0, 1.0)
+            left = np.sqrt(np.sum((predictions * (residuals - best_share * predictions)) ** 2))
+            share = np.clip((covered - 0.5 * left) / (predictions @ predictions), 0.0, 1.0)
+            gain = 2 * share * (covered - 0.5 * left) - share**2 * (predictions @ predictions)
             if covered > 2.0 * noise and gain > best:
                 best, chosen = gain, share * ridge(y, z, folds != fold, strength)[0]
         np.testing.assert_allclose(found.values[folds == fold], y[folds == fold] - z[folds == fold] @ chosen, atol=1e-9)

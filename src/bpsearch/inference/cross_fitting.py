@@ -34,8 +34,10 @@ class Judgement:
     Attributes:
         total: Σ D².
         covered: (J,), Σ C D.
-        noise: (J,), Σ C² D², the square of the standard error of `covered`.
+        noise: (J,), Σ C² D², the square of the standard error of `covered` if C explains nothing.
         squares: (J,), Σ C².
+        cubes: (J,), Σ C³ D.
+        quartics: (J,), Σ C⁴.
         unseen: (J,), how much more that should have been by the policy's own probabilities, where they tell it.
         doubtful: (J,), the square of the standard error of `unseen`.
     """
@@ -44,6 +46,8 @@ class Judgement:
     covered: Float[NumpyArray, " candidates"]
     noise: Float[NumpyArray, " candidates"]
     squares: Float[NumpyArray, " candidates"]
+    cubes: Float[NumpyArray, " candidates"]
+    quartics: Float[NumpyArray, " candidates"]
     unseen: Float[NumpyArray, " candidates"]
     doubtful: Float[NumpyArray, " candidates"]
 
@@ -62,6 +66,8 @@ class Judgement:
             candidates @ deviations,
             squared @ deviations**2,
             squared.sum(axis=-1),
+            (squared * candidates) @ deviations,
+            np.sum(squared**2, axis=-1),
             missing.sum(axis=-1),
             np.sum(missing**2, axis=-1),
         )
@@ -70,21 +76,27 @@ class Judgement:
         """Of both."""
         return Judgement(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
+    @property
+    def residual_noise(self) -> Float[NumpyArray, " candidates"]:
+        """(J,), Σ C² (D − b C)², the square of the standard error of `covered`, with b the share of C that fits best."""
+        share = np.clip(self.covered / np.maximum(self.squares, 1e-300), 0.0, 1.0)
+        return np.maximum(self.noise - 2.0 * share * self.cubes + share**2 * self.quartics, 0.0)
+
     def choose(self, doubts: Float[NumpyArray, " candidates"]) -> tuple[int, float, float]:
         """Which candidate to subtract, how much of it, and the share of the variance that this removes.
 
         One candidate is taken, with a share in [0, 1], or none. What it seems to explain must be beyond doubt, and is
-        reduced by a part of its own standard error, so that luck does not count as gain.
+        reduced by a part of the standard error that the residuals leave, so that luck does not count as gain: nothing
+        of a candidate that explains everything, half a standard error of one that explains little.
         """
-        error = np.sqrt(self.noise)
-        careful = self.covered - CAUTION * error
+        careful = self.covered - CAUTION * np.sqrt(self.residual_noise)
         # Actions that these episodes have not shown, although they should have, would move a candidate further. What is
         # beyond luck counts; what may be luck can forbid a candidate, and does not decide between two.
         squares = self.squares + beyond(self.unseen, self.doubtful)
         shares = np.clip(careful / np.maximum(squares, 1e-300), 0.0, 1.0)
         gains = 2.0 * shares * careful - shares**2 * squares
         worst = 2.0 * shares * careful - shares**2 * (self.squares + np.maximum(self.unseen, 0.0))
-        gains = np.where((self.covered > doubts * error) & (worst > 0.0), gains, 0.0)
+        gains = np.where((self.covered > doubts * np.sqrt(self.noise)) & (worst > 0.0), gains, 0.0)
         best = int(np.argmax(gains))
         if self.total == 0.0 or gains[best] <= 0.0:
             return 0, 0.0, 0.0
