@@ -8,8 +8,9 @@ import pytest
 import bpsearch as bps
 from bpsearch.control_variates import Scores, TabularAdvantages
 from bpsearch.control_variates.scores import STRENGTHS
-from bpsearch.inference import cross_fitting
+from bpsearch.inference import judgement
 from bpsearch.inference.cross_fitting import FOLDS, cross_fit
+from bpsearch.inference.judgement import Judgement
 from bpsearch.methods import find_method
 from enumeration import enumerate_trajectories, random_mdp, random_policy
 
@@ -44,7 +45,7 @@ def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, ea
     """Σ_h Pr(h) X_i(h, others) = ρ for any others: so the mean over any number of batches is unbiased."""
     valuation = VALUATION
     if eager:  # take whatever seems to explain anything: the choice itself must not bias
-        monkeypatch.setattr(cross_fitting, "CAUTION", 0.0)
+        monkeypatch.setattr(judgement, "CAUTION", 0.0)
         valuation = EAGER
     mdp = random_mdp(seed, (2, 2, 2), discount)
     policy = random_policy(seed, mdp)
@@ -70,7 +71,7 @@ def test_given_all_others_the_value_of_an_episode_is_unbiased(seed, discount, ea
 @pytest.mark.parametrize("seed", [0, 1])
 def test_values_of_a_sequence_are_unbiased_given_the_batches_before(seed, monkeypatch):
     """Each episode of the second batch, given the first and its own others: with what was learned and chosen before."""
-    monkeypatch.setattr(cross_fitting, "CAUTION", 0.0)
+    monkeypatch.setattr(judgement, "CAUTION", 0.0)
     mdp = random_mdp(seed, (2, 2, 2), 0.9)
     policy = random_policy(seed, mdp)
     everything = enumerate_trajectories(mdp)
@@ -200,9 +201,9 @@ def test_a_control_that_unseen_actions_would_move_is_hardly_used():
     found = fit(policy, 1.0, batch)
     np.testing.assert_array_equal(found.values, batch.returns())
     # What such a fit would have done: the judgement knows it.
-    judgement = cross_fitting.Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.full((1, 60), 0.96 * 0.04 * 25.0))
-    assert judgement.choose(np.array([2.0]))[1] < 0.3
-    told = cross_fitting.Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.zeros((1, 60)))
+    seen = Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.full((1, 60), 0.96 * 0.04 * 25.0))
+    assert seen.choose(np.array([2.0]))[1] < 0.3
+    told = Judgement.of(np.ones(60), np.full((1, 60), 0.2), np.zeros((1, 60)))
     assert told.choose(np.array([2.0]))[1] == 1.0
 
 

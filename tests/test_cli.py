@@ -135,7 +135,7 @@ def test_a_policy_without_action_noise_says_why(in_process, tmp_path):
     for options in ([], ["--batch-size", "2"], ["--defensive", "0.1"], ["--failure", "length < 5"]):
         done = in_process(*arguments, "--trust", *options)
         assert done.returncode == 0, done.stderr
-        assert "method: mc" in done.stdout
+        assert "method: auto" in done.stdout
         assert "Behavior search cannot help here, because the policy is deterministic" in done.stdout
     assert "trust" in in_process(*arguments).stderr
 

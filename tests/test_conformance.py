@@ -8,7 +8,7 @@ import pytest
 
 import bpsearch as bps
 from bpsearch._core.jaxtools import pytree
-from bpsearch.control_variates import Scores, TabularAdvantages, TabularModel
+from bpsearch.control_variates import Scores, StartStates, TabularAdvantages, TabularModel
 from bpsearch.estimators import doubly_robust, per_decision
 from bpsearch.methods import METHODS, find_method
 from bpsearch.runners import runner_for
@@ -54,7 +54,9 @@ def test_runners(env):
         check_runner(runner, policy)
 
 
-@pytest.mark.parametrize("control", [Scores(), TabularAdvantages()], ids=lambda control: type(control).__name__)
+@pytest.mark.parametrize(
+    "control", [Scores(), TabularAdvantages(), StartStates()], ids=lambda control: type(control).__name__
+)
 def test_control_variates(control):
     check_control_variate(control)
 

@@ -164,7 +164,8 @@ def test_a_policy_that_no_search_can_help() -> None:
     """Without a method: Monte Carlo, and the reason. With one: the error that offers Monte Carlo."""
     always_left = bps.evaluate(lambda observation: 0, "CartPole-v1", 30, seed=0)
     assert "behavior search cannot help here, because the policy's action probabilities are unknown" in str(always_left)
-    assert always_left.settings["method"] == "mc"
+    assert always_left.settings["method"] == "auto"
+    assert always_left.value == always_left.data.returns.mean()
     greedy = DQN("MlpPolicy", "CartPole-v1", device="cpu", buffer_size=10, seed=0)
     assert "because the policy is deterministic" in str(bps.evaluate(greedy, "CartPole-v1", 10, seed=0))
     assert "cannot help" not in str(bps.evaluate(greedy, "CartPole-v1", 10, "mc", seed=0))

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import bpsearch as bps
-from bpsearch.calls.plan import paired_values
+from bpsearch.calls.plan import grouped_values
 from bpsearch.errors import InvalidArgumentError, PolicyFileError, SpaceMismatchError
 from bpsearch.inference.cross_fitting import FOLDS
 from bpsearch.inference.intervals import episodes_for
@@ -103,7 +103,7 @@ def test_pairs_of_the_compiled_sampler_have_the_enumerated_split(case):
     found = split_variance(batch.returns(mdp.discount).reshape(-1, 2))
     for value, exact, error in zip((found.start, found.action), (rest, actions), found.std_errors, strict=False):
         assert abs(value - exact) < 4.9 * error < 0.3 * (rest + actions)
-    valued = split_variance(paired_values(policy, mdp.discount, batch))
+    valued = split_variance(grouped_values(policy, mdp.discount, batch, 2))
     assert abs(valued.start - rest) < 4.9 * valued.std_errors[0]
     assert valued.action < found.action  # what auto is there for
 
@@ -135,12 +135,12 @@ def test_an_episode_has_no_say_in_the_value_of_its_twin():
     """Both are in one fold, whatever the folds: with another return of the one, the value of the other stays."""
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")
     batch = bps.sample(mdp, policy, 4 * FOLDS, seed=0, repeats=2)
-    before = paired_values(policy, 1.0, batch)
+    before = grouped_values(policy, 1.0, batch, 2)
     for pair in (0, FOLDS + 1):
         rewards = batch.rewards.copy()
         rewards[2 * pair + 1, 0] += 1000.0
         fields = (batch.observations, batch.actions, rewards, batch.log_probs, batch.mask, batch.final_observations)
-        after = paired_values(policy, 1.0, bps.Trajectories(*fields))
+        after = grouped_values(policy, 1.0, bps.Trajectories(*fields), 2)
         assert after[pair, 0] == before[pair, 0]
         assert (after != before).sum() > 2 * FOLDS
 

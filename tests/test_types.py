@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike
 import bpsearch as bps
 from bpsearch._core.arrays import Array, Observations
 from bpsearch.estimands import Estimand
-from bpsearch.inference.cross_fitting import Judgement
+from bpsearch.inference.judgement import Judgement
 from bpsearch.inference.valuation import ValuedBatch
 from bpsearch.report import json as report_json
 from bpsearch.study.journal import Journal

@@ -6,7 +6,7 @@ from typing import Any
 
 from bpsearch._core.checks import check_integer
 from bpsearch._core.plugins import find_plugin
-from bpsearch.control_variates import Scores, TabularAdvantages, TabularModel
+from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
@@ -48,7 +48,9 @@ class Method:
 
 
 def _auto(env: CompiledEnv | None) -> Method:
-    return Method(OnPolicy(), Valuation(control_variates=(Scores(), TabularAdvantages())), name="auto")
+    return Method(
+        OnPolicy(), Valuation(control_variates=(Scores(), TabularAdvantages(), Starts(), StartStates())), name="auto"
+    )
 
 
 def _monte_carlo(env: CompiledEnv | None) -> Method:

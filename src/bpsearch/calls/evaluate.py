@@ -15,7 +15,7 @@ from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
-from bpsearch.study.study import OnBatch, Study
+from bpsearch.study.study import OnBatch, Resets, Study
 
 
 def evaluate(
@@ -29,6 +29,7 @@ def evaluate(
     failure: str | Callable[[Trajectories], Array] | None = None,
     estimand: Estimand | None = None,
     store: str | Path | None = None,
+    resets: int | Resets = "auto",
     on_batch: OnBatch | None = None,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
@@ -54,6 +55,8 @@ def evaluate(
             `bps.Outcome(function)`.
         store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
             the same number of episodes, and gives the same result.
+        resets: how many further starts to draw for each episode, from which "auto" learns what the start explains:
+            "auto" as many as are worth their price; "never" for an environment that must not be reset without need.
         on_batch: called after each batch, to show progress.
 
     A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
@@ -64,10 +67,25 @@ def evaluate(
         asked = _estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
         estimate = run_task(
-            task, chosen, asked, episodes, seed=seed, target=target, store=store, on_batch=on_batch, no_help=no_help
+            task,
+            chosen,
+            asked,
+            episodes,
+            seed=seed,
+            target=target,
+            store=store,
+            resets=resets,
+            on_batch=on_batch,
+            no_help=no_help,
         )
     named = {} if isinstance(method, str) else {"method": f"<{chosen.name}>"}
-    extra = {"target": target, "failure": failure, "estimand": estimand, "store": store}
+    extra = {
+        "resets": None if resets == "auto" else resets,
+        "target": target,
+        "failure": failure,
+        "estimand": estimand,
+        "store": store,
+    }
     given = {key: _shown(value) for key, value in extra.items() if value is not None}
     return dataclasses.replace(estimate, settings=estimate.settings | named | given)
 
@@ -77,7 +95,8 @@ def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand)
     no_help = task.no_help if method == "auto" else ""
     if method == "auto":
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
-        method = "mc" if no_help else "bpg" if asked.event else "auto"
+        # Without action noise only the start can help.
+        method = "bpg" if asked.event and not no_help else "auto"
     return find_method(method, task.compiled), no_help
 
 
@@ -90,6 +109,7 @@ def run_task(
     seed: int | None = None,
     target: float | Target | None = None,
     store: str | Path | None = None,
+    resets: int | Resets = "auto",
     on_batch: OnBatch | None = None,
     no_help: str = "",
 ) -> Estimate:
@@ -97,7 +117,7 @@ def run_task(
     with Study(task.policy, method, estimand=asked, seed=seed, store=store) as study:
         if store is not None:
             study.fix(task.fixed)
-        estimate = study.run(task.env, total=episodes, target=target, on_batch=on_batch)
+        estimate = study.run(task.env, total=episodes, target=target, resets=resets, on_batch=on_batch)
     settings = {**task.names, "episodes": episodes, "method": method.name, "seed": study.seed}
     return dataclasses.replace(estimate, settings=settings, no_help=no_help)
 

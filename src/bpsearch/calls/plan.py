@@ -67,9 +67,12 @@ def plan(
         discount = task.discount if estimand is None else estimand.discount
         no_help = task.no_help
         repeats = 1 if task.policy.deterministic else 2
-        batch = runner.run(task.policy, pilot, seed=seed, batch=STREAM, repeats=repeats)
+        further = {"resets": runner.resets} if find_method("auto").valuation.needs_resets(task.policy) else {}
+        batch = runner.run(task.policy, pilot, seed=seed, batch=STREAM, repeats=repeats, **further)
     returns = np.asarray(batch.returns(discount)).reshape(-1, repeats)
-    values = returns if no_help else paired_values(task.policy, discount, batch)
+    values = grouped_values(task.policy, discount, batch, repeats)
+    if not np.array_equal(values, returns):
+        no_help = ""  # what actions cannot do, starts did
     found = judge(
         returns,
         values,
@@ -82,18 +85,18 @@ def plan(
     return dataclasses.replace(found, settings={**task.names, "pilot": pilot, "discount": discount, "seed": seed})
 
 
-def paired_values(policy: Policy, discount: float, batch: Trajectories) -> NumpyArray:
-    """(pairs, 2), what `auto` makes of the returns of paired episodes.
+def grouped_values(policy: Policy, discount: float, batch: Trajectories, repeats: int) -> NumpyArray:
+    """(groups, repeats), what `auto` makes of the returns of episodes that share all but their actions.
 
-    Both episodes of a pair must be in the same fold: only episodes of other folds are independent of one.
+    All episodes of a group must be in the same fold: only episodes of other folds are independent of one.
     `cross_fit` deals episode i to fold i mod K, so all firsts come first, then all seconds.
     """
-    pairs = np.arange(len(batch)).reshape(-1, 2)
-    assert len(pairs) % FOLDS == 0
+    groups = np.arange(len(batch)).reshape(-1, repeats)
+    assert len(groups) % FOLDS == 0
     valuation = find_method("auto").valuation
     state = valuation.init(policy, discount)
-    halves = [valuation.value(state, batch.take(pairs[:, half])) for half in (0, 1)]
-    return np.stack(valuation.conclude(state, halves).batches, axis=1)
+    parts = [valuation.value(state, batch.take(groups[:, part])) for part in range(repeats)]
+    return np.stack(valuation.conclude(state, parts).batches, axis=1)
 
 
 def _start_alike(batch: Trajectories) -> bool:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bpsearch.methods import Method
     from bpsearch.search import Info
     from bpsearch.study import Study
+    from bpsearch.study.study import Resets
 
 BATCH_SIZE = 100  # of `Method`
 
@@ -63,6 +64,9 @@ def evaluate(
     store: Annotated[
         Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
     ] = None,
+    resets: Annotated[
+        str, typer.Option(help="Further starts to learn from for each episode: 'auto', 'never', or a number.")
+    ] = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = BATCH_SIZE,
     defensive: Defensive = 0.0,
@@ -110,7 +114,16 @@ def evaluate(
                 asked = Failure(failure, of_discount)
             chosen, no_help = _method(method, task, asked, batch_size, defensive)
             result = run_task(
-                task, chosen, asked, episodes, seed=seed, target=rule, store=store, on_batch=on_batch, no_help=no_help
+                task,
+                chosen,
+                asked,
+                episodes,
+                seed=seed,
+                target=rule,
+                store=store,
+                resets=_resets(resets),
+                on_batch=on_batch,
+                no_help=no_help,
             )
     except KeyboardInterrupt:
         typer.echo("bpsearch: stopped before the first batch was complete; nothing was written", err=True)
@@ -120,6 +133,7 @@ def evaluate(
         "failure": failure,
         "estimand": None if return_range is None else str(asked),
         "store": None if store is None else str(store),
+        "resets": None if resets == "auto" else _resets(resets),
         "batch_size": batch_size if batch_size != BATCH_SIZE else None,
         "defensive": defensive or None,
     }
@@ -148,6 +162,14 @@ def _method(name: str, task: "Task", asked: "Estimand", batch_size: int, defensi
     chosen, no_help = choose_method("bpg" if searches and name == "auto" else name, task, asked)
     chosen = dataclasses.replace(chosen, batch_size=batch_size)
     return with_defense(chosen, defensive) if searches else chosen, no_help
+
+
+def _resets(given: str) -> "int | Resets":
+    if given.isdecimal():
+        return int(given)
+    if given != "auto" and given != "never":
+        raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {given!r}")
+    return "auto" if given == "auto" else "never"
 
 
 def _named(rule: "Target") -> "float | dict[str, float | str] | None":

@@ -4,6 +4,7 @@ from bpsearch.control_variates.advantages import TabularAdvantages
 from bpsearch.control_variates.base import ControlVariate, Evidence
 from bpsearch.control_variates.modeled import ModeledEstimator
 from bpsearch.control_variates.scores import Scores
+from bpsearch.control_variates.starts import Starts, StartStates
 from bpsearch.control_variates.tabular_model import TabularModel, TabularModelState, Use
 
 __all__ = [
@@ -11,6 +12,8 @@ __all__ = [
     "Evidence",
     "ModeledEstimator",
     "Scores",
+    "StartStates",
+    "Starts",
     "TabularAdvantages",
     "TabularModel",
     "TabularModelState",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import jax
 import numpy as np
@@ -20,6 +20,9 @@ class Evidence(Protocol):
         """What both teach together."""
         ...
 
+
+# The kinds of noise of an episode: where it starts, and which actions the policy draws.
+KINDS = ("starts", "actions")
 
 Summary = TypeVar("Summary")
 E = TypeVar("E", bound=Evidence)
@@ -43,6 +46,10 @@ class ControlVariate(ABC, Generic[Summary, E, Fit]):
     is chosen by the valuation, on episodes that the choice does not value.
     """
 
+    # Whose noise it explains, one of `KINDS`. Of each kind at most one candidate is subtracted.
+    kind: ClassVar[str] = "actions"
+    # Whether it needs further starts besides those of the episodes: `Trajectories.resets`.
+    needs_resets: ClassVar[bool] = False
     # How many standard errors a prediction must explain of left-out episodes to be used at all.
     doubt: float = 2.0
 
@@ -52,6 +59,10 @@ class ControlVariate(ABC, Generic[Summary, E, Fit]):
 
     def refuse(self, policy: Policy) -> str:
         """Why it can be of no use for this policy; empty if it can."""
+        return ""
+
+    def too_large(self, policy: Policy) -> str:
+        """Why it would help but for the size of this policy or its observations; empty if that is not the reason."""
         return ""
 
     @abstractmethod

@@ -73,9 +73,16 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         """A policy without action noise, or of unknown probabilities, has no scores."""
         try:
             policy.check_searchable()
-            check_size(policy)
-        except (DeterministicPolicyError, UnknownProbabilitiesError, InvalidArgumentError) as error:
+        except (DeterministicPolicyError, UnknownProbabilitiesError) as error:
             return str(error)
+        return self.too_large(policy)
+
+    def too_large(self, policy: Policy) -> str:
+        """A system as large as the number of parameters is to be solved."""
+        try:
+            check_size(policy)
+        except InvalidArgumentError as error:
+            return f"scores: {error}"
         return ""
 
     @in_64_bit

@@ -39,6 +39,11 @@ class CompiledEnv(ABC):
         """Numbers between which every return lies, whatever the policy; None if they are not known."""
         return None
 
+    @property
+    def varied_starts(self) -> bool:
+        """Whether episodes may start in different states."""
+        return True
+
     @abstractmethod
     def reset(self, key: Array) -> PyTree[Array]:
         """Draw the state in which an episode starts."""

@@ -105,6 +105,11 @@ class TabularMDP(CompiledEnv):
         low, high = float(lowest[starts].min()), float(highest[starts].max())
         return (low, high) if low < high else None
 
+    @property
+    def varied_starts(self) -> bool:
+        """Whether there are several starts."""
+        return bool(np.count_nonzero(self.initial) > 1)
+
     def reset(self, key: Array) -> Array:
         """Draw S_0."""
         boundaries = jnp.cumsum(jnp.asarray(self.initial))[:-1] / jnp.sum(self.initial)

@@ -44,6 +44,8 @@ class Estimate:
         history: the study batch by batch.
         data: the study episode by episode.
         explained: the share of Monte Carlo's variance that the method expects to remove; None if it does not know.
+        explained_by: the same by kind of noise, "starts" and "actions", where control variates removed it.
+        unused: what could have helped and was not used, each with the reason.
         no_help: why nothing but Monte Carlo was possible for this policy; empty if something was, or was not wanted.
         settings: what repeats the evaluation, by name.
         return_range: the numbers between which every return lies; None if they are not known.
@@ -65,6 +67,8 @@ class Estimate:
     history: History
     data: Episodes
     explained: float | None = None
+    explained_by: dict[str, float] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
     no_help: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
     return_range: Interval | None = None

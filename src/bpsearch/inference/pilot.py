@@ -154,7 +154,8 @@ def judge(
     share, no_gain = None, no_help
     if alike:
         share = found.share
-        if not no_help and share.high is not None and share.high <= LITTLE:
+        gains = found.savings is not None and found.savings.low is not None and found.savings.low > 1.0
+        if not no_help and not gains and share.high is not None and share.high <= LITTLE:
             no_gain = f"starts and the environment make at least {1.0 - share.high:.0%} of the variance"
     else:
         doubts.append(

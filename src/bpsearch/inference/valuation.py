@@ -51,15 +51,15 @@ class Values:
         weights: what an episode of each batch counts in the mean.
         error: of the mean of all values, with room for what the episodes have not shown; None if it cannot be known.
         tight_error: the same without that room: what the spread of the values says.
-        explained: the share of Monte Carlo's variance that control variates are thought to remove; None if there are
-            none.
+        explained: the shares of Monte Carlo's variance that control variates are thought to remove, by kind of noise;
+            None if there are none.
     """
 
     batches: list[Float64[NumpyArray, " episodes"]]
     weights: list[float]
     error: MeanError | None
     tight_error: MeanError | None
-    explained: float | None = None
+    explained: dict[str, float] | None = None
 
     @property
     def mean(self) -> float:
@@ -108,6 +108,16 @@ class Valuation:
     def bind(self, policy: Policy, discount: float) -> list[AnyControlVariate | None]:
         """The control variates for this policy; None for those that are of no use for it."""
         return [None if c.refuse(policy) else c.bind(policy, discount) for c in self.control_variates]
+
+    def needs_resets(self, policy: Policy) -> bool:
+        """Whether further starts would be used for this policy."""
+        return any(control.needs_resets and not control.refuse(policy) for control in self.control_variates)
+
+    def unused(self, policy: Policy) -> tuple[str, ...]:
+        """What would help with this policy, were it not too large."""
+        deterministic = policy.deterministic
+        found = (c.too_large(policy) for c in self.control_variates if c.kind == "starts" or not deterministic)
+        return tuple(reason for reason in found if reason)
 
     def init(self, policy: Policy, discount: float = 1.0) -> ModeledState:
         """What is known before the first batch."""

@@ -96,6 +96,10 @@ class Policy(ABC):
         actions, log_probs = to_numpy(_jitted_rows(self, uniforms, observations))
         return actions, log_probs, clipped(self.action_space, actions)
 
+    def critic(self, observations: Observations) -> Float[NumpyArray, " rows"] | None:
+        """What the policy's own critic expects from each observation; None without one. It serves as a feature only."""
+        return None
+
     def begin(self, uniforms: Float[Array, " episodes"]) -> PyTree[Array]:
         """What the policy remembers of its episodes before their first steps; nothing, by default.
 

@@ -54,6 +54,8 @@ class EstimateJson(TypedDict):
     tight_savings: float | None
     savings_basis: str
     explained: float | None
+    explained_by: dict[str, float]
+    unused: list[str]
     diagnostics: DiagnosticsJson
     unreliable: list[str]
     hopeless: str | None
@@ -97,6 +99,8 @@ def estimate_json(estimate: Estimate) -> EstimateJson:
         "tight_savings": _finite(estimate.tight_savings),
         "savings_basis": words.savings_basis(estimate),
         "explained": _finite(estimate.explained),
+        "explained_by": {kind: float(share) for kind, share in estimate.explained_by.items()},
+        "unused": list(estimate.unused),
         "diagnostics": _diagnostics(estimate.diagnostics),
         "unreliable": list(words.unreliable(estimate)),
         "hopeless": words.hopeless(estimate) or None,

@@ -211,6 +211,8 @@ def unreliable(estimate: Estimate) -> tuple[str, ...]:
 
 def hopeless(estimate: Estimate) -> str:
     """Why behavior search cannot help here; empty if nothing says so."""
+    if estimate.explained_by.get("starts", 0.0) > NOTHING_EXPLAINED:
+        return ""  # something else did
     if estimate.no_help:
         return estimate.no_help
     if estimate.event and not estimate.events:
@@ -222,6 +224,12 @@ def hopeless(estimate: Estimate) -> str:
         f"the policy's action noise was found to explain {max(share, 0.0):.0%} of the variance of the returns; the "
         f"rest comes from the environment and its starts, or from actions in a way that {episodes} episodes do not show"
     )
+
+
+def explained(estimate: Estimate) -> str:
+    """What the savings were made of: "starts 84%, actions 3%"; empty if nothing was."""
+    shares = {kind: share for kind, share in estimate.explained_by.items() if share > 0.005}
+    return ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
 
 
 def left_out(estimate: Estimate) -> str:
@@ -248,6 +256,8 @@ def warnings(estimate: Estimate) -> tuple[str, ...]:
         found.append("unreliable, because " + " and ".join(reasons))
     if hopeless(estimate):
         found.append(f"behavior search cannot help here, because {hopeless(estimate)}")
+    if estimate.unused:
+        found.append(f"not used: {'; '.join(estimate.unused)}")
     if left_out(estimate):
         found.append(left_out(estimate))
     return tuple(found)
@@ -268,6 +278,7 @@ def describe_lines(estimate: Estimate) -> tuple[str, ...]:
         *map(str, promises(estimate)),
         *([f"certificate: at most {significant(estimate.upper_bound())} (95%, one-sided); {limit}"] if limit else []),
         f"savings {_saved(estimate)}, {effective}",
+        *([f"variance explained by {explained(estimate)}"] if explained(estimate) else []),
         *(f"{warning[0].upper()}{warning[1:]}." for warning in warnings(estimate)),
     )
 

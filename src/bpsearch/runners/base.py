@@ -24,10 +24,14 @@ class Runner(ABC):
     Attributes:
         discount: γ of the environment; None if it has none of its own.
         return_range: two numbers between which every return lies; None if they are not known.
+        resets: how many further starts for each episode are worth their price; 0 if there can be none.
+        no_resets: why there are none, once that is known.
     """
 
     discount: float | None = None
     return_range: Range | None = None
+    resets: int = 0
+    no_resets: str = ""
 
     @property
     @abstractmethod
@@ -40,7 +44,9 @@ class Runner(ABC):
         """Of one environment."""
 
     @abstractmethod
-    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
+    def run(
+        self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
+    ) -> Trajectories:
         """Episodes 0 to `episodes` − 1 of a batch.
 
         Args:
@@ -50,6 +56,8 @@ class Runner(ABC):
             batch: the number of the batch: another random stream of the same seed.
             repeats: so many neighboring episodes have the same start and get the same random numbers in the
                 environment; only their actions are drawn independently.
+            resets: how many further starts to draw for each episode, from random numbers of their own. A runner whose
+                `resets` is 0 is never asked for any.
         """
 
     def close(self) -> None:  # noqa: B027

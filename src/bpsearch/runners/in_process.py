@@ -15,6 +15,10 @@ from bpsearch.runners.base import Runner
 from bpsearch.sampling import GymnasiumSampler, check_spaces, sample
 from bpsearch.sampling.trajectories import Trajectories
 
+COMPILED_RESETS = 50  # further starts of an episode in a compiled environment, where they cost next to nothing
+MAX_RESETS = 20  # in another
+STEPS_PER_RESET = 10  # there is at most one for so many steps of the longest episode
+
 Environment = Runner | CompiledEnv | GymnasiumSampler | GymnasiumSource
 
 
@@ -32,6 +36,10 @@ class InProcess(Runner):
         if isinstance(env, CompiledEnv):
             self.discount = env.discount
             self.return_range = env.return_range
+            self.resets = COMPILED_RESETS if env.varied_starts else 0
+        else:
+            longest = 10 * STEPS_PER_RESET if env.longest is None else env.longest
+            self.resets = min(max(longest // STEPS_PER_RESET, 1), MAX_RESETS)
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -43,9 +51,14 @@ class InProcess(Runner):
         """The environment's."""
         return self.env.action_space
 
-    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
+    def run(
+        self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
+    ) -> Trajectories:
         """See `bpsearch.sample`."""
-        return sample(self.env, behavior, episodes, seed=seed, batch=batch, repeats=repeats)
+        found = sample(self.env, behavior, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
+        if isinstance(self.env, GymnasiumSampler):
+            self.no_resets = self.env.no_resets
+        return found
 
     def close(self) -> None:
         """Close a sampler that was opened for this runner."""
@@ -58,7 +71,7 @@ class _Borrowed(Runner):
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self.discount, self.return_range = runner.discount, runner.return_range
+        self.discount, self.return_range, self.resets = runner.discount, runner.return_range, runner.resets
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -68,8 +81,13 @@ class _Borrowed(Runner):
     def action_space(self) -> gymnasium.Space[Any]:
         return self._runner.action_space
 
-    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
-        return self._runner.run(behavior, episodes, seed=seed, batch=batch, repeats=repeats)
+    def run(
+        self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
+    ) -> Trajectories:
+        further = {"resets": resets} if resets else {}
+        found = self._runner.run(behavior, episodes, seed=seed, batch=batch, repeats=repeats, **further)
+        self.no_resets = self._runner.no_resets
+        return found
 
 
 def compiled_env(env: Environment) -> CompiledEnv | None:
@@ -117,6 +135,7 @@ def runner_for(env: Environment, policy: Policy) -> Runner:
     runner = InProcess(sampler, closes=True)
     if compiled is not None:
         runner.discount, runner.return_range = compiled.discount, compiled.return_range
+        runner.resets = runner.resets if compiled.varied_starts else 0
     return _checked(runner, policy)
 
 

@@ -33,6 +33,7 @@ def sample(
     seed: int = 0,
     batch: int = 0,
     repeats: int = 1,
+    resets: int = 0,
     horizon: int | None = None,
     env_kwargs: dict[str, Any] | None = None,
     num_envs: int | None = None,
@@ -49,6 +50,7 @@ def sample(
         batch: the number of the batch within a study: another random stream of the same seed.
         repeats: so many neighboring episodes have the same start and get the same random numbers in the environment;
             only their actions are drawn independently. In Gymnasium they are reset with the same seed.
+        resets: how many further starts to draw for each episode, which cost no steps.
         horizon: cut episodes after this many steps; by default they end as the environment says.
         env_kwargs: what `gymnasium.make` is given besides an id.
         num_envs: Gymnasium: how many environments run in parallel, 8 by default; the episodes do not depend on it.
@@ -60,32 +62,37 @@ def sample(
     check_integer("episodes", episodes)
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
+    check_integer("resets", resets, at_least=0)
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, CompiledEnv) and policy.traceable:
         _refuse("a compiled environment", given)
-        return _sample_compiled(env if horizon is None else _cut(env, horizon), policy, episodes, seed, batch, repeats)
+        place = env if horizon is None else _cut(env, horizon)
+        return _sample_compiled(place, policy, episodes, seed, batch, repeats, resets)
     if isinstance(env, GymnasiumSampler):
         _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
         check_spaces(env, policy)
-        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
+        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
     source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
     if num_envs is None and factory_of(source, env_kwargs) is not None:
         given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
     with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
         check_spaces(sampler, policy)
-        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
+        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
 
 
 def _sample_compiled(
-    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int
+    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int, resets: int
 ) -> Trajectories:
     check_spaces(env, policy)
     key = batch_key(seed, batch)
     chunk = max(CHUNK // repeats, 1) * repeats
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
-    chunks = [jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats) for i, size in enumerate(sizes)]
-    fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
+    chunks = [
+        jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats, resets) for i, size in enumerate(sizes)
+    ]
+    fields = ["observations", "actions", "rewards", "log_probs", "mask", "final_observations"]
+    fields += ["resets"] if resets else []
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
     return Trajectories(
         **joined, behavior_parameters=to_numpy(policy.flat), seed=np.array([seed, batch], dtype=np.int64)

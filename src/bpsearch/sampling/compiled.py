@@ -13,11 +13,14 @@ from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
 
-def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1) -> Trajectories:
+def rollout(
+    env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1, resets: int = 0
+) -> Trajectories:
     """Sample `episodes` episodes of `policy`: a pure JAX function, to be used inside `jit`.
 
     Every episode is run to its own end, so none is preferred for being short. After its end an episode stands
     still: its further steps are masked. `repeats` neighbors at a time share the keys that the environment draws from.
+    Every episode gets `resets` further starts.
     """
     start_key, key = jax.random.split(key)
     starts = episodes // repeats
@@ -53,6 +56,11 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats
         )
         return (state, memory, running & ~ended), record
 
+    further = {}
+    if resets:
+        # Nor has any the number after that.
+        reset_keys = jax.random.split(jax.random.fold_in(key, env.horizon + 1), (episodes, resets))
+        further["resets"] = jax.vmap(jax.vmap(lambda key: env.observe(env.reset(key))))(reset_keys)
     keys = jax.vmap(lambda time: jax.random.split(jax.random.fold_in(key, time)))(jnp.arange(env.horizon))
     (state, _, _), record = jax.lax.scan(step, (state, memory, jnp.ones(episodes, bool)), keys)
     observations, actions, rewards, log_probs, mask = (jnp.moveaxis(x, 0, 1) for x in record)
@@ -63,19 +71,22 @@ def rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats
         log_probs=log_probs.astype(jnp.float64),
         mask=mask,
         final_observations=observe(state),
+        **further,
     )
 
 
 def trajectories_inside_jit(**arrays: Array) -> Trajectories:
     """A batch of traced arrays, whose numbers cannot be checked before the compiled program has run."""
     batch = object.__new__(Trajectories)
-    origin = {"behavior_parameters": None, "seed": None}
+    origin = {"behavior_parameters": None, "seed": None, "resets": None}
     for name, value in (origin | arrays).items():
         object.__setattr__(batch, name, value)
     return batch
 
 
-@partial(jax.jit, static_argnames=("episodes", "repeats"))
-def jitted_rollout(env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1) -> Trajectories:
+@partial(jax.jit, static_argnames=("episodes", "repeats", "resets"))
+def jitted_rollout(
+    env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1, resets: int = 0
+) -> Trajectories:
     """`rollout`, compiled."""
-    return rollout(env, policy, key, episodes, repeats)
+    return rollout(env, policy, key, episodes, repeats, resets)

@@ -1,5 +1,6 @@
 """The Gymnasium sampler: episodes of any environment, each a pure function of its own seed."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -11,16 +12,17 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import check_integer
-from bpsearch._core.jaxtools import to_numpy
+from bpsearch._core.jaxtools import replace, to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_numbers
+from bpsearch.sampling.seeds import episode_numbers, reset_seeds
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
+RESETS_CHECKED = 4  # starts that are drawn once more to see whether they come again
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
 
@@ -53,6 +55,7 @@ class GymnasiumSampler:
         source: what the environments were made of, `env`.
         env_kwargs: as given.
         horizon: as given.
+        no_resets: why further starts cannot be had; empty as long as they can.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class GymnasiumSampler:
                 )
         self._num_envs = DEFAULT_NUM_ENVS if num_envs is None else check_integer("num_envs", num_envs)
         self._async = vectorization == "async"
+        self.no_resets, self._resets_checked = "", False
         self._slots = self._open()
 
     @property
@@ -91,8 +95,20 @@ class GymnasiumSampler:
         """Of one environment."""
         return self._slots.action_space
 
-    def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1) -> Trajectories:
-        """Run `policy` for whole episodes; see `bpsearch.sample`."""
+    @property
+    def longest(self) -> int | None:
+        """The number of steps after which every episode ends; None if it is not known."""
+        return self.horizon or self._slots.longest
+
+    def sample(
+        self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1, resets: int = 0
+    ) -> Trajectories:
+        """Run `policy` for whole episodes; see `bpsearch.sample`.
+
+        Further starts are left out of the batch where they do not come again from their seed, or where they would cost
+        more time than the episodes; then `no_resets` says so.
+        """
+        began = time.perf_counter()
         records = Records(self.observation_space, episodes)
         run = _Run(policy, records, self.horizon, seed, batch, repeats)
         waiting = deque(range(episodes))
@@ -105,11 +121,56 @@ class GymnasiumSampler:
                 records.forget([*crashed, *rest])
                 waiting.extendleft(reversed(rest))
                 self._replay(run, crashed)
-        return records.trajectories(
+        trajectories = records.trajectories(
             horizon=self.horizon,
             behavior_parameters=to_numpy(policy.flat),
             seed=np.array([seed, batch], dtype=np.int64),
         )
+        if not resets:
+            return trajectories
+        if not self._resets_checked:
+            per_step = (time.perf_counter() - began) / float(trajectories.mask.sum())
+            self._check_resets(trajectories, seed, batch, repeats, resets, per_step)
+        if self.no_resets:
+            return trajectories
+        seeds = [number for episode in range(episodes) for number in reset_seeds(seed, batch, episode, resets)]
+        further = jax.tree_util.tree_map(
+            lambda array: array.reshape(episodes, resets, *array.shape[1:]), self._reset(seeds)
+        )
+        return replace(trajectories, resets=further)
+
+    def _reset(self, seeds: Sequence[int]) -> Observations:
+        """(n, ...), what is observed first after a reset with each seed."""
+        found = empty_observations(self.observation_space, len(seeds))
+        count = self._slots.count
+        for first in range(0, len(seeds), count):
+            some = seeds[first : first + count]
+            try:
+                self._slots.start(range(len(some)), some)
+            except SlotsCrashedError as crash:
+                raise EpisodeCrashError(
+                    f"the environment failed when it was reset with one of the seeds {list(some)}, with "
+                    f"{type(crash.__cause__).__name__}: {crash.__cause__}; resets='never' does without further resets"
+                ) from crash.__cause__
+            write(found, slice(first, first + count), _rows(self._slots.observations, slice(len(some))))
+        return found
+
+    def _check_resets(
+        self, trajectories: Trajectories, seed: int, batch: int, repeats: int, resets: int, per_step: float
+    ) -> None:
+        """Find out whether starts come again from their seeds, and whether resets are cheap beside whole episodes."""
+        self._resets_checked = True
+        rows = range(min(RESETS_CHECKED, len(trajectories)))
+        began = time.perf_counter()
+        again = self._reset([episode_numbers(seed, batch, episode, repeats)[0] for episode in rows])
+        price = (time.perf_counter() - began) / len(rows)
+        first = _rows(trajectories.observations, (slice(len(rows)), 0))
+        same = jax.tree_util.tree_map(lambda a, b: bool(np.array_equal(a, b)), first, again)
+        if not all(jax.tree_util.tree_leaves(same)):
+            self.no_resets = "starts do not come again when the environment is reset with the same seed"
+        # The time of an episode of full length: that of those that ran would depend on what happened in them.
+        elif resets * price > per_step * (self.longest or trajectories.mask.shape[1]):
+            self.no_resets = f"{resets} resets would take longer than an episode"
 
     def close(self) -> None:
         """Close the environments that the sampler made; those that it was given stay open."""
@@ -162,6 +223,12 @@ def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
             f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with "
             f"the same seed; dropping it would bias the estimate, so the batch is not counted"
         ) from crash.__cause__
+
+
+def _rows(observations: Observations, index: Any) -> Observations:
+    """`observations[index]`, through dicts."""
+    found: Observations = jax.tree_util.tree_map(lambda array: array[index], observations)
+    return found
 
 
 def _renewed(memory: Any, slot: int, new: Any) -> Any:

@@ -38,6 +38,7 @@ def save_npz(path: str | Path, trajectories: Trajectories, *, request: str = "")
       other. `log_probs` are the behavior's, as computed when it drew the action. Dict observations have one array per
       key, named `observations.key`.
     - `final_observations`: (N, ...), what was seen after the last step.
+    - `resets`: (N, r, ...), what r further resets for each episode showed, if there were any.
     - `request`: the identity of the request that the episodes answer, as the policy's file has it.
     - `steps`, `behavior_parameters`, `seed`: see `Trajectories`; `steps` is the T of its arrays.
     """

@@ -28,6 +28,8 @@ def pack(trajectories: Trajectories) -> dict[str, NumpyArray]:
         arrays |= {key: array[mask] for key, array in _named(name, getattr(trajectories, name)).items()}
     if trajectories.final_observations is not None:
         arrays |= _named("final_observations", trajectories.final_observations)
+    if trajectories.resets is not None:
+        arrays |= _named("resets", trajectories.resets)
     for name in _ORIGIN:
         value = getattr(trajectories, name)
         if value is not None:
@@ -70,8 +72,9 @@ def unpack(arrays: Mapping[str, NumpyArray]) -> Trajectories:
     finals = _tree("final_observations", {key: np.asarray(arrays[key]) for key in _keys("final_observations", arrays)})
     if observations is None:
         raise InvalidTrajectoriesError(f"the array 'observations' is missing; there are {', '.join(sorted(arrays))}")
+    resets = _tree("resets", {key: np.asarray(arrays[key]) for key in _keys("resets", arrays)})
     origin = {name: np.asarray(arrays[name]) for name in _ORIGIN if name in arrays}
-    return Trajectories(observations, **fields, mask=mask, final_observations=finals, **origin)
+    return Trajectories(observations, **fields, mask=mask, final_observations=finals, resets=resets, **origin)
 
 
 def _named(name: str, tree: Any) -> dict[str, NumpyArray]:

@@ -28,3 +28,9 @@ def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tu
     own, stream = start(episode)
     first = episode - episode % repeats
     return own if first == episode else start(first)[0], stream
+
+
+def reset_seeds(seed: int, batch: int, episode: int, count: int) -> list[int]:
+    """Seeds of further resets for one episode: those of no episode, and no others'."""
+    sequence = np.random.SeedSequence(check_integer("seed", seed, at_least=0), spawn_key=(batch, episode, 1))
+    return [int(number) for number in sequence.generate_state(count)]

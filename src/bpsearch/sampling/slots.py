@@ -33,6 +33,7 @@ class Slots(ABC):
     Attributes:
         count: how many.
         restarts_single: whether one slot can start an episode while others are running theirs.
+        longest: steps after which every episode ends; None if that is not known.
         observation_space: of one environment.
         action_space: of one environment.
         observations: (count, ...), what each slot observed last; after the last step of an episode its final
@@ -42,6 +43,7 @@ class Slots(ABC):
     """
 
     restarts_single = True
+    longest: int | None = None
 
     def __init__(self, count: int, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         self.count = count
@@ -70,6 +72,7 @@ class EnvSlots(Slots):
     def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
         super().__init__(len(envs), envs[0].observation_space, envs[0].action_space)
         self._envs = envs
+        self.longest = None if envs[0].spec is None else envs[0].spec.max_episode_steps
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the environments of `slots`."""
@@ -121,6 +124,7 @@ class VectorSlots(Slots):
             )
         self.restarts_single = self._disabled or isinstance(base, SyncVectorEnv | AsyncVectorEnv)
         self._fresh = False
+        self.longest = None if env.spec is None else env.spec.max_episode_steps
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the sub-environments of `slots`; before the first step and after a crash, all of them."""

@@ -30,6 +30,8 @@ class Trajectories:
         final_observations: (N, ...), the observation after the last step, or None if it was not recorded.
         behavior_parameters: (P,), flat parameters of the behavior policy, or None if unknown.
         seed: integers that identify the random stream that made the batch, or None if unknown.
+        resets: (N, r, ...), what was observed in r further resets for each episode, drawn as its own start was and from
+            random numbers of their own; or None. Their number must not depend on what happens in the episode.
     """
 
     observations: Observations
@@ -40,6 +42,7 @@ class Trajectories:
     final_observations: Observations | None = None
     behavior_parameters: Float[Array, " parameters"] | None = None
     seed: Int[Array, " numbers"] | None = None
+    resets: Observations | None = None
 
     def __post_init__(self) -> None:
         mask = np.asarray(self.mask, dtype=bool)
@@ -64,6 +67,8 @@ class Trajectories:
                         f"final_observations must have the shape {expected}, got {final.shape}"
                     )
             object.__setattr__(self, "final_observations", finals)
+        if self.resets is not None:
+            object.__setattr__(self, "resets", self._checked_resets(to_numpy(self.resets)))
         _check_prefix(mask)
         rewards = np.asarray(self.rewards, dtype=np.float64)
         log_probs = np.asarray(self.log_probs, dtype=np.float64)
@@ -74,6 +79,17 @@ class Trajectories:
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "rewards", np.where(mask, rewards, 0.0))
         object.__setattr__(self, "log_probs", np.where(mask, log_probs, 0.0))
+
+    def _checked_resets(self, resets: Observations) -> Observations:
+        for further, array in zip(_arrays(resets), _arrays(self.observations), strict=True):
+            expected = (len(array), *array.shape[2:])
+            if further.ndim < 2 or further.shape[1] < 1 or (len(further), *further.shape[2:]) != expected:
+                raise InvalidTrajectoriesError(
+                    f"resets must have the shape {(expected[0], 'r', *expected[1:])} with at least one reset for each "
+                    f"episode, got {further.shape}"
+                )
+            _check_finite("reset", further, np.ones(further.shape[:2], bool))
+        return resets
 
     def __len__(self) -> int:
         return int(self.mask.shape[0])
@@ -108,6 +124,7 @@ class Trajectories:
             **{name: rows(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
             final_observations=None if self.final_observations is None else rows("final_observations"),
             behavior_parameters=self.behavior_parameters,
+            resets=None if self.resets is None else rows("resets"),
         )
 
     @staticmethod
@@ -121,17 +138,22 @@ class Trajectories:
             values = [_padded(getattr(batch, name), horizon) for batch in batches]
             return jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *values)
 
-        finals = [batch.final_observations for batch in batches]
+        def stacked(name: str) -> Any:
+            values = [getattr(batch, name) for batch in batches]
+            if any(value is None for value in values):
+                return None
+            return jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *values)
+
+        resets = {None if b.resets is None else _arrays(b.resets)[0].shape[1] for b in batches}
         parameters = [batch.behavior_parameters for batch in batches]
         first = parameters[0]
         same = first is not None and all(p is not None and np.array_equal(p, first) for p in parameters)
         return Trajectories(
             **{name: joined(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
-            final_observations=None
-            if any(f is None for f in finals)
-            else jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *finals),
+            final_observations=stacked("final_observations"),
             behavior_parameters=first if same else None,
             seed=batches[0].seed if len(batches) == 1 else None,
+            resets=stacked("resets") if len(resets) == 1 else None,
         )
 
 

@@ -14,7 +14,14 @@ from bpsearch.study.progress import Progress
 from bpsearch.study.requests import Status
 
 
-def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: Range | None, ended: Ended) -> Estimate:
+def conclude(
+    progress: Progress,
+    sequence: AsymptoticSequence,
+    *,
+    return_range: Range | None,
+    ended: Ended,
+    no_resets: str = "",
+) -> Estimate:
     """The estimate of a study that has come so far.
 
     Args:
@@ -22,6 +29,7 @@ def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: 
         sequence: after all batches.
         return_range: the numbers between which every return lies, if they are known.
         ended: why no more episodes were run.
+        no_resets: why there were no further starts to learn from; empty if there were, or need be none.
     """
     method, estimand = progress.method, progress.estimand
     # In the order of asking, in which they are martingale differences; the order of telling may depend on them.
@@ -33,7 +41,8 @@ def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: 
         log_weights=np.concatenate([batch.log_weights for batch in batches]),
         returns=np.concatenate([batch.returns for batch in batches]),
     )
-    explained = progress.explained if values.explained is None else values.explained
+    explained_by = values.explained or {}
+    explained = progress.explained if values.explained is None else sum(explained_by.values())
     return Estimate(
         value=values.mean,
         episodes=len(data.values),
@@ -51,6 +60,8 @@ def conclude(progress: Progress, sequence: AsymptoticSequence, *, return_range: 
         ),
         data=data,
         explained=None if math.isnan(explained) else explained,
+        explained_by=explained_by,
+        unused=method.valuation.unused(progress.policy) + ((f"starts: {no_resets}",) if no_resets else ()),
         return_range=return_range,
         weight_bound=progress.behavior.weight_bound,
         event=estimand.name if estimand.event else "",

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from jaxtyping import PyTree
@@ -19,6 +19,7 @@ from bpsearch.inference.looks import Looks
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
+from bpsearch.runners.base import Runner
 from bpsearch.runners.in_process import Environment, runner_for
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info
@@ -33,6 +34,7 @@ from bpsearch.study.settings import build, check_same, describe
 from bpsearch.study.sqlite import SQLiteJournal
 
 TIGHTEST = 1000  # episodes at which anytime-valid intervals are to be narrow, unless a run says how many it wants
+Resets = Literal["auto", "never"]
 OnBatch = Callable[["Study", Info], None]
 
 
@@ -90,6 +92,8 @@ class Study:
     def _begin(self, seed: int | None, recorder: Recorder | None) -> None:
         self._ended = Ended.BUDGET
         self._tightest: int | None = None
+        self._resets: int | None = None
+        self._no_resets = ""
         self._knows_range = self.return_range is not None  # whether a store would know it, too
         self.identity = secrets.token_hex(16)
         if recorder is None or recorder.is_empty:
@@ -106,6 +110,7 @@ class Study:
             self.identity = history.identity
             self._ended = history.ended or Ended.BUDGET
             self._tightest = stored.get("tightest")
+            self._resets = stored.get("resets")
             if self.return_range is None and stored.get("return_range") is not None:
                 self.return_range, self._knows_range = build(stored["return_range"]), True
             self._progress.take_up(history)
@@ -245,6 +250,7 @@ class Study:
         episodes: int | None = None,
         total: int | None = None,
         target: float | Target | None = None,
+        resets: int | Resets = "auto",
         on_batch: OnBatch | None = None,
     ) -> Estimate:
         """Run episodes in batches; the last may be smaller.
@@ -258,6 +264,8 @@ class Study:
             total: how many the study is to have in the end, those that it has already included. This is what a program
                 wants that may be killed and started again: nothing is run that is there already.
             target: when to stop before that: half the width of an anytime-valid 95% interval, or a `Target`.
+            resets: how many further starts to draw for each episode, if the method learns from starts: "auto" as many
+                as are worth their price, "never" for an environment that must not be reset without need.
             on_batch: called after each batch, to show progress.
         """
         if (episodes is None) == (total is None):
@@ -272,6 +280,7 @@ class Study:
                 raise InvalidArgumentError(
                     "a certified target needs return_range, two numbers between which every return lies"
                 )
+            further = self._decide_resets(runner, resets)
             if remaining > 0:
                 self._plan_for(remaining)
             # A study that was ended by its results and goes on still has a number of episodes that depends on them.
@@ -286,7 +295,9 @@ class Study:
                     # Nobody else is to answer this request: it is written with its episodes, or not at all.
                     entry, behavior = self._next()
                     size = min(self.method.batch_size, remaining - start)
-                    batch = runner.run(behavior, size, seed=self.seed, batch=entry.number)
+                    asked = {"resets": further} if further else {}
+                    batch = runner.run(behavior, size, seed=self.seed, batch=entry.number, **asked)
+                    self._no_resets = runner.no_resets
                     info = self._progress.tell(entry, batch)
                     if on_batch is not None:
                         on_batch(self, info)
@@ -306,7 +317,9 @@ class Study:
         if not progress.batches:
             raise InvalidArgumentError("a study without episodes has no estimate: tell it a batch first")
         sequence = self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
-        return conclude(progress, sequence, return_range=self.return_range, ended=self._ended)
+        return conclude(
+            progress, sequence, return_range=self.return_range, ended=self._ended, no_resets=self._no_resets
+        )
 
     def fix(self, settings: dict[str, Any]) -> None:
         """Write down further settings of a stored study, its environment for instance, or check that they are the same.
@@ -355,6 +368,24 @@ class Study:
             )
         if self.return_range is None:
             self.return_range = return_range
+
+    def _decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
+        """How many further starts each episode gets: the same number in the whole study."""
+        if wanted not in ("auto", "never") and isinstance(wanted, str):
+            raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {wanted!r}")
+        count = 0 if wanted == "never" else runner.resets
+        if not isinstance(wanted, str):
+            count = check_integer("resets", wanted, at_least=0)
+            if count and not runner.resets:
+                raise InvalidArgumentError(f"resets must be 0: further starts cannot be drawn here, got {wanted}")
+        if not self.method.valuation.needs_resets(self.policy):
+            count = 0
+        if wanted == "auto" and self._resets is not None:
+            count = self._resets
+        if self._resets != count:
+            self.fix({"resets": count})
+            self._resets = count
+        return count
 
     def _plan_for(self, episodes: int) -> None:
         """Before the first episode: where anytime-valid intervals are to be narrow. Later nothing may choose it."""

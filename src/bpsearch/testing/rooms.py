@@ -12,16 +12,17 @@ import numpy as np
 
 from bpsearch import oracle
 from bpsearch._core.arrays import Array
-from bpsearch._core.jaxtools import in_64_bit
+from bpsearch._core.jaxtools import in_64_bit, replace
 from bpsearch.control_variates.base import AnyControlVariate
 from bpsearch.control_variates.tabular_model import TabularModel
+from bpsearch.envs.tabular import TabularMDP
 from bpsearch.estimators.base import Estimator, log_ratios
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Search
 from bpsearch.study.codec import same_bits
-from bpsearch.testing.enumeration import enumerate_trajectories, random_mdp, random_policy
+from bpsearch.testing.enumeration import Floats, enumerate_trajectories, random_mdp, random_policy
 
 _CASES = ((0, (3, 2, 2), 0.9), (1, (2, 2, 3), 1.0))
 
@@ -77,6 +78,15 @@ def check_runner(runner: Runner, behavior: Policy, *, episodes: int = 7) -> None
     _expect(ratios.max() < 1e-3, f"the recorded log-probabilities are off by up to {ratios.max():.3g}")
     pairs = runner.run(behavior, 2 * episodes, seed=3, batch=2, repeats=2)
     starts = jax.tree_util.tree_leaves(jax.tree_util.tree_map(lambda leaf: leaf[:, 0], pairs.observations))
+    if runner.resets:
+        further = runner.run(behavior, episodes, seed=3, batch=2, resets=2)
+        _same_episodes(first, further, episodes, "run with further resets")
+        again = runner.run(behavior, 2 * episodes, seed=3, batch=2, resets=2)
+        if not runner.no_resets:
+            _expect(further.resets is not None, "further resets were asked for, got none")
+            resets = [jax.tree_util.tree_leaves(found.take(np.arange(episodes)).resets) for found in (further, again)]
+            same = all(np.array_equal(one, other) for one, other in zip(*resets, strict=True))
+            _expect(same, "an episode has other further starts when run beside others")
     alike = all(np.array_equal(leaf[0::2], leaf[1::2]) for leaf in starts)
     _expect(alike, "the episodes of a pair (repeats=2) must start alike")
 
@@ -95,6 +105,8 @@ def check_control_variate(control: AnyControlVariate) -> None:
         reason = control.refuse(policy)
         _expect(not reason, f"the control variate refuses a table: {reason}")
         bound = control.bind(policy, discount)
+        if control.needs_resets:
+            batch, probabilities = _with_resets(batch, probabilities, mdp)
         rows = np.random.default_rng(seed).choice(len(probabilities), size=60, p=probabilities)
         some = batch.take(rows)
         summary, every = bound.summarize(some), bound.summarize(batch)
@@ -175,6 +187,15 @@ def check_policy(policy: Policy, observations: Array, *, atol: float = 1e-5) -> 
     _expect(
         bool(np.isclose(slope, expected, rtol=0.05, atol=1e-3)), f"the score gives the slope {slope}, got {expected}"
     )
+
+
+def _with_resets(batch: Trajectories, probabilities: Floats, mdp: TabularMDP) -> tuple[Trajectories, Floats]:
+    """Every trajectory with every further start, and the probabilities of both."""
+    starts = np.flatnonzero(mdp.initial)
+    rows = np.repeat(np.arange(len(batch)), len(starts))
+    resets = np.tile(starts, len(batch)).astype(np.asarray(batch.observations).dtype)
+    both = np.repeat(probabilities, len(starts)) * np.tile(mdp.initial[starts], len(batch))
+    return replace(batch.take(rows), resets=resets[:, None]), both
 
 
 def _same_episodes(one: Trajectories, other: Trajectories, count: int, how: str) -> None:

@@ -1,0 +1,112 @@
+"""Features of vectors, from linear to kernels, and the ridge regressions on them."""
+
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import scipy.linalg
+
+from bpsearch._core.arrays import NumpyArray
+
+WAVES = 128  # random Fourier features of each width
+WIDTHS = (1.0, 0.5)  # of the kernels, in standard deviations of all numbers of a vector together
+MOST_SQUARED = 20  # numbers of a vector of which all products are features
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """The number of some vectors, their sum and the sum of their squares: (d,) each."""
+
+    count: float
+    total: NumpyArray
+    squares: NumpyArray
+
+    @classmethod
+    def of(cls, rows: NumpyArray) -> "Scale":
+        """Of (n, d) vectors."""
+        return cls(float(len(rows)), rows.sum(axis=0), np.sum(rows**2, axis=0))
+
+    def __add__(self, other: "Scale") -> "Scale":
+        """Of both."""
+        return Scale(self.count + other.count, self.total + other.total, self.squares + other.squares)
+
+    @property
+    def size(self) -> int:
+        """D."""
+        return len(self.total)
+
+    def __call__(self, rows: NumpyArray) -> NumpyArray:
+        """The vectors with mean 0 and standard deviation 1; 0 where nothing varies."""
+        mean = self.total / max(self.count, 1.0)
+        deviation = np.sqrt(np.maximum(self.squares / max(self.count, 1.0) - mean**2, 0.0))
+        varies = deviation > 1e-7 * np.abs(mean)
+        return np.where(varies, (rows - mean) / np.where(varies, deviation, 1.0), 0.0)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A ridge regression on some of the features.
+
+    Attributes:
+        products: whether on the products of two numbers.
+        width: on the waves of which width; None for none.
+        strength: of the ridge on the waves.
+    """
+
+    products: bool
+    width: int | None = None
+    strength: float = 0.0
+
+    def solve(self, size: int, products: NumpyArray, correlation: NumpyArray) -> NumpyArray:
+        """(D,), the coefficients, 0 for features that it does not have."""
+        linear, squared, *waves = _blocks(size)
+        penalties = np.full(len(correlation), np.inf)
+        penalties[linear] = 1.0
+        if self.products:
+            penalties[squared] = 1.0
+        if self.width is not None:
+            penalties[waves[self.width]] = self.strength
+        used = np.flatnonzero(np.isfinite(penalties))
+        system = products[np.ix_(used, used)] + np.diag(penalties[used])
+        coefficients = np.zeros(len(correlation))
+        coefficients[used] = scipy.linalg.solve(system, correlation[used], assume_a="pos")
+        return coefficients
+
+
+CANDIDATES = (Candidate(False), Candidate(True), Candidate(False, 0, 0.1), Candidate(True, 1, 0.1))
+
+
+def expand(rows: NumpyArray) -> NumpyArray:
+    """(n, D), the features of (n, d) scaled vectors: the numbers, their products, waves of two widths.
+
+    In 32 bit, which is precise enough for features, and several times as fast.
+    """
+    size, rows = rows.shape[1], rows.astype(np.float32)
+    first, second = _pairs(size)
+    directions, phases = _waves(size)
+    waves = np.float32(np.sqrt(2.0 / WAVES)) * np.cos(rows @ directions + phases)
+    return np.concatenate([rows, rows[:, first] * rows[:, second], waves], axis=1)
+
+
+def _pairs(size: int) -> tuple[NumpyArray, NumpyArray]:
+    """Which numbers are multiplied."""
+    if size > MOST_SQUARED:
+        return np.arange(size), np.arange(size)
+    first, second = np.triu_indices(size)
+    return first, second
+
+
+def _blocks(size: int) -> list[slice]:
+    """Where the numbers, the products and the waves of each width are among the features."""
+    ends = np.cumsum([0, size, len(_pairs(size)[0]), *[WAVES] * len(WIDTHS)])
+    return [slice(int(start), int(end)) for start, end in pairwise(ends)]
+
+
+@cache
+def _waves(size: int) -> tuple[NumpyArray, NumpyArray]:
+    """Directions (d, W) and phases (W,): always the same ones, so that results repeat."""
+    rng = np.random.default_rng(size)
+    directions = [rng.normal(size=(size, WAVES)) / (width * np.sqrt(size)) for width in WIDTHS]
+    phases = rng.uniform(0.0, 2.0 * np.pi, WAVES * len(WIDTHS))
+    return np.concatenate(directions, axis=1).astype(np.float32), phases.astype(np.float32)
