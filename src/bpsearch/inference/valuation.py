@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
-from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, replace, to_numpy
 from bpsearch.control_variates.base import AnyControlVariate, join
 from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
@@ -213,5 +213,5 @@ def _value(
     return values, log_weights, jnp.abs(arguments[1]).max() - ON_POLICY_TOLERANCE
 
 
-_jitted_value = jax.jit(_value)
-_jitted_learn = jax.jit(ModeledEstimator.learn)
+_jitted_value = in_turn(jax.jit(_value))
+_jitted_learn = in_turn(jax.jit(ModeledEstimator.learn))

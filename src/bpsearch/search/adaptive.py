@@ -9,7 +9,7 @@ import numpy as np
 
 from bpsearch._core.arrays import Array, Flag, Scalar
 from bpsearch._core.checks import check_real
-from bpsearch._core.jaxtools import in_64_bit, pytree, replace, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, pytree, replace, to_numpy
 from bpsearch.control_variates.modeled import Arguments, ModeledState
 from bpsearch.control_variates.scores import check_size
 from bpsearch.control_variates.tabular_model import TabularModel
@@ -177,6 +177,7 @@ def _value(search: AdaptiveBPG, shift: Scalar, arguments: Arguments) -> tuple[Ar
     return values, weights, search.estimator.function(rewards, jnp.zeros_like(ratios), *rest)
 
 
+@in_turn
 @jax.jit
 def _propose(
     search: AdaptiveBPG,

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
 from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
 from bpsearch.errors import OnPolicyError
@@ -123,4 +123,4 @@ def _update(search: CompiledSearch[S], state: S, batch: Trajectories) -> tuple[S
     return search.update(state, batch)
 
 
-_jitted_update = jax.jit(_update)
+_jitted_update = in_turn(jax.jit(_update))
