@@ -17,6 +17,7 @@ from numpy.typing import DTypeLike
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, Observations
 from bpsearch._core.checks import check_integer
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
@@ -51,10 +52,10 @@ class MLP(Policy):
                 f"a network needs as many biases as weights and at least one of each, got {len(self.weights)} weights "
                 f"and {len(self.biases)} biases"
             )
-        dtype = np.asarray(self.weights[0]).dtype
+        dtype = own_array("weights of layer 0", self.weights[0]).dtype
         if dtype not in (np.float32, np.float64):
             raise InvalidArgumentError(f"parameters must be 32-bit or 64-bit floats, got {dtype}")
-        inputs = np.shape(self.weights[0])[-1]
+        inputs = np.shape(self.weights[0])[-1] if np.ndim(self.weights[0]) else 0
         weights, biases = [], []
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             outputs = np.shape(bias)[0] if np.ndim(bias) == 1 else 0
@@ -261,12 +262,12 @@ class CategoricalMLP(MLP):
 
 def frozen_array(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`value` as a read-only array, if it has this shape and type and is finite."""
-    array = np.array(value)
+    array = np.array(own_array(name, value))
     if array.shape != shape or 0 in shape or array.dtype != dtype:
         raise InvalidArgumentError(
             f"{name} must be of shape {shape} without empty axes and type {dtype}, got {array.shape} and {array.dtype}"
         )
-    if not np.isfinite(array).all():
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # without an array of its size
         raise InvalidArgumentError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     array.flags.writeable = False
     return array

@@ -11,6 +11,7 @@ import numpy as np
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError, SupportError
 from bpsearch.policies.base import Policy
@@ -30,16 +31,17 @@ class SoftmaxTable(Policy):
     logits: Array
 
     def __post_init__(self) -> None:
-        logits = np.array(self.logits, dtype=np.float64)
+        logits = np.array(own_array("logits", self.logits), dtype=np.float64)
         if logits.ndim != 2 or 0 in logits.shape:
             raise InvalidArgumentError(f"logits must have the shape (states, actions), got {logits.shape}")
-        bad = np.isnan(logits) | np.isposinf(logits)
-        if bad.any():
-            state, action = np.argwhere(bad)[0]
+        largest = logits.max(axis=1)  # of each state; no array of the table's size, which may be large, is made
+        empty = np.isneginf(largest)
+        if not np.isfinite(largest[~empty]).all():
+            state = np.argmax(np.isnan(largest) | np.isposinf(largest))
+            action = np.argmax(np.isnan(logits[state]) | np.isposinf(logits[state]))
             raise InvalidArgumentError(
                 f"logits must be finite or -inf, got {logits[state, action]} for state {state}, action {action}"
             )
-        empty = ~np.isfinite(logits).any(axis=1)
         if empty.any():
             raise InvalidArgumentError(
                 f"every state needs an action of positive probability, state {np.argmax(empty)} has none"

@@ -12,7 +12,8 @@ from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
-from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
+from bpsearch.envs.spaces import MisfitError, first, outside
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
@@ -87,9 +88,26 @@ def _sample_compiled(
     chunks = [jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats) for i, size in enumerate(sizes)]
     fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
+    _check_joined(env, joined)
     return Trajectories(
         **joined, behavior_parameters=to_numpy(policy.flat), seed=np.array([seed, batch], dtype=np.int64)
     )
+
+
+def _check_joined(env: CompiledEnv, joined: dict[str, Any]) -> None:
+    """Refuse what a compiled environment shows outside of its countable space: a table would look up another state."""
+    for name in ("observations", "final_observations"):
+        values, leading = joined[name], 1 if name.startswith("final") else 2
+        try:
+            bad = None if values.dtype.kind == "f" else outside(env.observation_space, values, leading)
+        except MisfitError as misfit:
+            raise InvalidTrajectoriesError(f"each of the {name} {misfit}; the batch is not counted") from misfit
+        at = None if bad is None else first(bad)
+        if at is not None:
+            raise InvalidTrajectoriesError(
+                f"{name} of episode {at[0]} hold {values[at]}, but the environment declares {env.observation_space}; "
+                f"the batch is not counted"
+            )
 
 
 def check_spaces(env: HasSpaces, policy: Policy) -> None:

@@ -1,7 +1,7 @@
 """The Gymnasium sampler: episodes of any environment, each a pure function of its own seed."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -9,15 +9,24 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_integer
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
+from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
-from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.sampling.slots import (
+    EnvSlots,
+    ObservationError,
+    Slots,
+    SlotsCrashedError,
+    VectorSlots,
+    empty_observations,
+    write,
+)
 from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
@@ -215,19 +224,19 @@ class _Run:
                     stream.random(out=noise[slot])
                     streams[slot] = stream
                 step[free] = position[free] = 0
-                slots.start(free, seeds)
+                self._obey(slots.start, free, seeds, step)
                 running = [slot for slot in range(count) if self.episode[slot] >= 0]
-                self._check("observation", slots.observations, step)
+                self._check_observations(slots, step)
             if not running:
                 return
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
+            self._obey(slots.step, running, clipped(slots.action_space, executed) if bounded else executed, step + 1)
             records.after(slots.rewards)
-            self._check("reward", slots.rewards, step)
+            self._check_rewards(slots.rewards, step)
             step = step + 1
-            self._check("observation", slots.observations, step)
+            self._check_observations(slots, step)
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 ended = [slot for slot in running if over[slot]]
@@ -243,15 +252,34 @@ class _Run:
                         streams[slot].random(out=noise[slot])
                 position %= _NOISE_STEPS
 
-    def _check(self, what: str, values: Observations, step: NumpyArray) -> None:
-        """Refuse a number that no episode can have before the policy or the environment chokes on it."""
-        for array in values.values() if isinstance(values, dict) else (values,):
-            if isinstance(array, dict):
-                self._check(what, array, step)
-            elif array.dtype.kind == "f" and not np.isfinite(array).all():
-                finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-                for slot in np.flatnonzero(~finite & (self.episode >= 0)):
-                    raise InvalidTrajectoriesError(
-                        f"{what} of episode {self.episode[slot]}, step {step[slot]} is {array[slot]}: every {what} "
-                        f"must be finite; the batch is not counted"
-                    )
+    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
+        """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
+        try:
+            act(slots, what)
+        except ObservationError as error:
+            slot = slots[0] if error.slot is None else error.slot
+            raise InvalidTrajectoriesError(
+                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
+                f"{error.expected}; the batch is not counted"
+            ) from error
+
+    def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
+        """Refuse what no episode can show before the policy or the environment chokes on it."""
+        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
+            bad = outside(space, values, 1)
+            at = None if bad is None else first(bad, self.episode >= 0)
+            if at is not None:
+                must = "finite" if values.dtype.kind == "f" else f"one of {space}"
+                self._refuse(name, values, at[0], step, must)
+
+    def _check_rewards(self, rewards: NumpyArray, step: NumpyArray) -> None:
+        if not np.isfinite(rewards).all():
+            at = first(~np.isfinite(rewards), self.episode >= 0)
+            if at is not None:
+                self._refuse("reward", rewards, at[0], step, "finite")
+
+    def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
+        raise InvalidTrajectoriesError(
+            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
+            f"{must}; the batch is not counted"
+        )

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, to_numpy
 from bpsearch.errors import InvalidTrajectoriesError, SupportError
 
@@ -42,13 +43,17 @@ class Trajectories:
     seed: Int[Array, " numbers"] | None = None
 
     def __post_init__(self) -> None:
-        mask = np.asarray(self.mask, dtype=bool)
+        mask = _own("mask", self.mask)
         if mask.ndim != 2 or 0 in mask.shape:
             raise InvalidTrajectoriesError(
                 f"mask must have the shape (episodes, steps) with at least one of each, got {mask.shape}"
             )
+        if mask.dtype != bool:
+            if not np.isin(mask, (0, 1)).all():
+                raise InvalidTrajectoriesError("mask must be True or False for every step, got other numbers")
+            mask = mask.astype(bool)
         for name in ("observations", "actions", "rewards", "log_probs"):
-            value = to_numpy(getattr(self, name))
+            value = _own(name, getattr(self, name), nested=name == "observations")
             for array in _arrays(value):
                 if array.shape[:2] != mask.shape or (name in ("rewards", "log_probs") and array.ndim != 2):
                     raise InvalidTrajectoriesError(
@@ -56,7 +61,9 @@ class Trajectories:
                     )
             object.__setattr__(self, name, value)
         if self.final_observations is not None:
-            finals = to_numpy(self.final_observations)
+            finals = _own("final_observations", self.final_observations, nested=True)
+            if _paths(finals) != _paths(self.observations):
+                raise InvalidTrajectoriesError("final_observations must have the same keys as the observations")
             for final, array in zip(_arrays(finals), _arrays(self.observations), strict=True):
                 expected = (mask.shape[0], *array.shape[2:])
                 if final.shape != expected:
@@ -70,6 +77,10 @@ class Trajectories:
         _check_finite("reward", rewards, mask)
         for array in _arrays(self.observations):
             _check_finite("observation", array, mask)
+        _check_finite("action", np.asarray(self.actions), mask)
+        for array in _arrays(self.final_observations):
+            _check_finals(array)
+        _own_origin(self)
         _check_log_probs(log_probs, mask, self.actions)
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "rewards", np.where(mask, rewards, 0.0))
@@ -135,8 +146,32 @@ class Trajectories:
         )
 
 
-def _arrays(observations: Observations) -> list[NumpyArray]:
+def _arrays(observations: Observations | None) -> list[NumpyArray]:
     return jax.tree_util.tree_leaves(observations)
+
+
+def _paths(observations: Observations) -> list[str]:
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(observations)]
+
+
+def _own(name: str, value: Any, *, nested: bool = False) -> Any:
+    """An array as ours, or, where they may be nested, a dict of such arrays."""
+    if nested and isinstance(value, dict):
+        if not value or not all(isinstance(key, str) for key in value):
+            raise InvalidTrajectoriesError(f"the keys of {name} must be texts, got {list(value)!r:.200}")
+        return {key: _own(f"{name}[{key!r}]", part, nested=True) for key, part in value.items()}
+    return own_array(name, value, error=InvalidTrajectoriesError)
+
+
+def _own_origin(trajectories: Trajectories) -> None:
+    for name, kinds in (("behavior_parameters", "f"), ("seed", "iu")):
+        value = getattr(trajectories, name)
+        if value is None:
+            continue
+        array = own_array(name, value, kinds=kinds, error=InvalidTrajectoriesError)
+        if array.ndim != 1:
+            raise InvalidTrajectoriesError(f"{name} must be a vector, got the shape {array.shape}")
+        object.__setattr__(trajectories, name, array)
 
 
 def _padded(tree: Observations, horizon: int) -> Any:
@@ -166,6 +201,15 @@ def _check_finite(what: str, values: NumpyArray, mask: NumpyArray) -> None:
         raise InvalidTrajectoriesError(
             f"{what} of episode {episode}, step {step} is {values[episode, step]}: every {what} must be finite; "
             f"the batch is not counted"
+        )
+
+
+def _check_finals(finals: NumpyArray) -> None:
+    if finals.dtype.kind == "f" and not np.isfinite(finals).all():
+        episode = np.argwhere(~np.isfinite(finals))[0][0]
+        raise InvalidTrajectoriesError(
+            f"the final observation of episode {episode} is {finals[episode]}: every observation must be finite; the "
+            f"batch is not counted"
         )
 
 
