@@ -14,6 +14,16 @@ def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
     return int(value)
 
 
+LARGEST_SEED = 2**63 - 1  # batches record theirs as 64-bit integers
+
+
+def check_seed(value: Any) -> int:
+    """Return `value` as an int if it is a whole number from 0 to `LARGEST_SEED`."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= LARGEST_SEED:
+        raise InvalidArgumentError(f"seed must be a whole number from 0 to 2^63 - 1, got {value!r:.80}")
+    return int(value)
+
+
 def check_real(
     name: str, value: Any, *, above: float | None = None, low: float = -math.inf, high: float = math.inf
 ) -> float:

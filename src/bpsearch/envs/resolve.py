@@ -6,7 +6,8 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from bpsearch.errors import InvalidArgumentError
+from bpsearch._core.texts import shown
+from bpsearch.errors import InvalidArgumentError, UntrustedFileError
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -41,6 +42,21 @@ class Make:
             return gymnasium.make(self.env_id, **self.kwargs)
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
+
+
+def check_imports_nothing(env_id: object) -> None:
+    """Refuse an environment that a file names if making it would import what the file chooses.
+
+    Gymnasium imports the module in an id like "module:Id-v0"; whoever can write the file would choose what runs here.
+
+    Raises:
+        UntrustedFileError: the id names a module.
+    """
+    if not isinstance(env_id, str) or ":" in env_id:
+        raise UntrustedFileError(
+            f"the file names the environment {shown(env_id)!r}, and making it would import that module: if you trust "
+            f"the file, say trust=True (--trust)"
+        )
 
 
 def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -> Factory | None:

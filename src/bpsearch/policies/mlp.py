@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, Observations
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_seed
 from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.errors import InvalidArgumentError
@@ -278,7 +278,7 @@ def _random_layers(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
         raise InvalidArgumentError(f"a network needs a Box of vectors as observation space, got {observation_space}")
-    generator = np.random.default_rng(check_integer("seed", seed, at_least=0))
+    generator = np.random.default_rng(check_seed(seed))
     sizes = [observation_space.shape[0], *(check_integer("a hidden size", size) for size in hidden), outputs]
     pairs = list(itertools.pairwise(sizes))
     limits = [math.sqrt(6.0 / (fan_in + fan_out)) for fan_in, fan_out in pairs]

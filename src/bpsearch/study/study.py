@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_seed
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
@@ -27,7 +27,7 @@ from bpsearch.study.conclusion import conclude
 from bpsearch.study.journal import Journal
 from bpsearch.study.policies import policy_arrays, policy_setting, stored_policy
 from bpsearch.study.progress import Progress
-from bpsearch.study.recorder import Recorder
+from bpsearch.study.recorder import Recorder, understood
 from bpsearch.study.requests import Entry, Request
 from bpsearch.study.settings import build, check_same, describe
 from bpsearch.study.sqlite import SQLiteJournal
@@ -82,7 +82,8 @@ class Study:
         try:
             recorder = None if self.journal is None else Recorder(self.journal)
             self._progress = Progress(policy, self.method, self.estimand, recorder)
-            self._begin(seed, recorder)
+            with understood(self.journal):
+                self._begin(seed, recorder)
         except BaseException:
             self.close()
             raise
@@ -93,14 +94,14 @@ class Study:
         self._knows_range = self.return_range is not None  # whether a store would know it, too
         self.identity = secrets.token_hex(16)
         if recorder is None or recorder.is_empty:
-            self.seed = secrets.randbits(31) if seed is None else check_integer("seed", seed, at_least=0)
+            self.seed = secrets.randbits(31) if seed is None else check_seed(seed)
             if recorder is not None:
                 recorder.journal.check_writable()
                 self.identity = recorder.make(self._settings(), policy_arrays(self.policy))
         else:
             history = recorder.read()
             stored = history.settings
-            self.seed = int(stored["seed"]) if seed is None else check_integer("seed", seed, at_least=0)
+            self.seed = check_seed(stored.get("seed") if seed is None else seed)
             given = self._settings()
             check_same({name: stored.get(name) for name in given}, given, str(recorder.journal))
             self.identity = history.identity
@@ -137,9 +138,9 @@ class Study:
             history = Recorder(journal).read()
             settings = history.settings
             return cls(
-                policy or stored_policy(settings["policy"], history.policy),
-                method or build(settings["method"]),
-                estimand=estimand or build(settings["estimand"]),
+                policy or stored_policy(settings.get("policy", {}), history.policy),
+                method or build(settings.get("method")),
+                estimand=estimand or build(settings.get("estimand")),
                 store=journal,
             )
         except BaseException:
@@ -161,6 +162,14 @@ class Study:
         """The requests that were asked and neither told nor abandoned."""
         entries = self._progress.entries
         return tuple(self._request(entries[number]) for number in sorted(self._progress.asked))
+
+    def request(self, number: int) -> Request:
+        """An open request once more: the behavior that was fixed when it was asked.
+
+        Raises:
+            RequestError: it was never asked, or is told or abandoned already.
+        """
+        return self._request(self._progress.open_entry(number))
 
     def ask(self) -> Request:
         """A new request: the behavior that is to collect a batch, fixed by what has been told so far.
