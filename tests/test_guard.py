@@ -51,7 +51,7 @@ def created(path):
 
 def test_a_study_file_cannot_choose_what_is_imported(command, tmp_path):
     """Gymnasium imports the module of an id like module:Id-v0; a crafted file named one."""
-    (tmp_path / "evil.py").write_text("open('pwned', 'w').write('x')")
+    (tmp_path / "evil.py").write_text("from pathlib import Path; Path('pwned').write_text('x')")
     bps.Study(POLICY, "mc", seed=1, store="s.db").close()
 
     def name_module(facts):
