@@ -114,6 +114,17 @@ def test_what_else_a_file_holds_is_of_no_concern(batch, tmp_path):
     assert len(load_npz(tmp_path / "a.npz").trajectories) == 50
 
 
+def test_unsigned_states_are_states(batch):
+    """JAX makes floats of unsigned and signed 64-bit numbers, and a table cannot be looked up by those."""
+    fields = {name: getattr(batch, name) for name in ("rewards", "log_probs", "mask")}
+    unsigned = {name: getattr(batch, name).astype(np.uint64) for name in ("observations", "actions")}
+    study = bps.Study(POLICY, "bpg", seed=1)
+    study.tell(study.ask().number, bps.Trajectories(**fields, **unsigned))
+    assert study.estimate().value == valued(batch)
+    with pytest.raises(InvalidTrajectoriesError, match="observations must be below 2"):
+        bps.Trajectories(**fields, **unsigned | {"observations": unsigned["observations"] + np.uint64(2**63)})
+
+
 @pytest.mark.parametrize(("finals", "told"), [(99, "99"), (-1, "-1")])
 def test_told_final_observations_must_be_of_the_space(batch, finals, told):
     bad = bps.Trajectories(

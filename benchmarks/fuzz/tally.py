@@ -10,7 +10,7 @@ from typing import Any
 
 from bpsearch.errors import BPSearchError
 
-SHOWN = 20  # wrong runs that are printed
+SHOWN = 200  # wrong runs that are printed
 
 
 @dataclass

@@ -39,5 +39,9 @@ def own_array(
     if kind not in kinds or value.dtype.itemsize > 8:
         wanted = " or ".join(dict.fromkeys(_NAMES[kind] for kind in kinds))
         raise error(f"{name} must be an array of {wanted} of at most 64 bit, got the type {shown(value.dtype)}")
-    array: NumpyArray = value
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    array: NumpyArray = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+    if array.dtype != np.uint64:
+        return array
+    if array.size and array.max() > np.iinfo(np.int64).max:
+        raise error(f"{name} must be below 2^63, got {array.max()}")
+    return array.astype(np.int64)  # with signed numbers, unsigned ones of 64 bit become floats

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium.vector import VectorEnv
 
+from bpsearch._core.checks import check_type, quote
 from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError, UntrustedFileError
 
@@ -44,6 +45,17 @@ class Make:
             raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
 
 
+class Checked:
+    """A factory that a caller gave; what it makes must be an environment. It goes where the factory itself can go."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make one environment."""
+        return check_type("what the factory makes", self.factory(), gymnasium.Env, "a gymnasium.Env")
+
+
 def check_imports_nothing(env_id: object) -> None:
     """Refuse an environment that a file names if making it would import what the file chooses.
 
@@ -68,9 +80,9 @@ def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -
     if isinstance(env, gymnasium.Env | VectorEnv):
         return None
     if callable(env):
-        return env
+        return Checked(env)
     raise InvalidArgumentError(
-        f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, got {env!r}"
+        f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, got {quote(env)}"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Literal, overload
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.checks import check_choice, check_path, check_type
 from bpsearch._core.npz import open_file, read_npz
 from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
@@ -39,10 +40,12 @@ def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str
         request: the identity of the request of a study whose behavior the policy is.
         how: for a policy of which only the parameters are written, how to load it.
     """
+    check_type("policy", policy, Policy, "a policy of bpsearch")
+    path = check_path("path", path)
     texts, arrays = parts_of(policy)
     extra = {name: text for name, text in (("request", request), ("how", how)) if text}
     contents: dict[str, Any] = {"format": FORMAT, **texts, **extra, **arrays}
-    with Path(path).open("wb") as file:
+    with path.open("wb") as file:
         np.savez(file, **contents)
 
 
@@ -143,6 +146,7 @@ def load_policy(path: str | Path) -> Kept:
     Raises:
         PolicyFileError: the file is missing, damaged, or not one of bpsearch's.
     """
+    path = check_path("path", path)
     try:
         with open_file(path) as file:
             return _read(file, str(path))
@@ -163,8 +167,7 @@ def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP:
     - "stochastic-gridworld": of the 10x10 gridworld.
     - "cartpole-swingup", "acrobot": Gaussian networks after 10 and 60 iterations of TRPO.
     """
-    if name not in SHIPPED:
-        raise InvalidArgumentError(f"policy must be one of {', '.join(SHIPPED)}, got {name!r}")
+    check_choice("policy", name, SHIPPED)
     with (resources.files("bpsearch") / "data" / f"{name}.npz").open("rb") as file:
         policy = _read(file, name)  # type: ignore[arg-type]
     assert isinstance(policy, SoftmaxTable | GaussianMLP)

@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, Observations
-from bpsearch._core.checks import check_integer, check_seed
+from bpsearch._core.checks import check_choice, check_integer, check_seed, check_type
 from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.errors import InvalidArgumentError
@@ -45,8 +45,9 @@ class MLP(Policy):
     _head_names: ClassVar[tuple[str, ...]] = ()  # fields with parameters that belong to no layer
 
     def __post_init__(self) -> None:
-        if self.adapt not in ("all", "last"):
-            raise InvalidArgumentError(f'adapt must be "all" or "last", got {self.adapt!r}')
+        check_choice("adapt", self.adapt, ("all", "last"))
+        for name in ("weights", "biases"):
+            check_type(name, getattr(self, name), (tuple, list), "a tuple of arrays, one for each layer")
         if not self.weights or len(self.weights) != len(self.biases):
             raise InvalidArgumentError(
                 f"a network needs as many biases as weights and at least one of each, got {len(self.weights)} weights "
@@ -102,8 +103,7 @@ class MLP(Policy):
 
     def adapting(self, adapt: Adapt) -> Self:
         """The same policy with θ standing for "all" parameters or for those of the "last" layer."""
-        if adapt not in ("all", "last"):
-            raise InvalidArgumentError(f'adapt must be "all" or "last", got {adapt!r}')
+        check_choice("adapt", adapt, ("all", "last"))
         return replace(self, adapt=adapt)
 
     def log_prob(self, observations: Observations, actions: Array) -> Array:

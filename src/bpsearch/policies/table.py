@@ -1,5 +1,6 @@
 """Softmax policy over a table of logits."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.checks import check_integer, check_real
-from bpsearch._core.foreign import own_array
+from bpsearch._core.foreign import MAX_BYTES, own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError, SupportError
 from bpsearch.policies.base import Policy
@@ -52,12 +53,17 @@ class SoftmaxTable(Policy):
     @classmethod
     def uniform(cls, states: int, actions: int) -> Self:
         """The policy that takes every action with the same probability."""
-        return cls(np.zeros((check_integer("states", states), check_integer("actions", actions))))
+        shape = check_integer("states", states), check_integer("actions", actions)
+        if 8 * math.prod(shape) > MAX_BYTES:
+            raise InvalidArgumentError(
+                f"a table of {shape[0]} states and {shape[1]} actions takes more than {MAX_BYTES} bytes"
+            )
+        return cls(np.zeros(shape))
 
     @classmethod
     def from_probabilities(cls, probabilities: Array) -> Self:
         """The policy with these action probabilities, (S, A); a probability of 0 is kept as exactly 0."""
-        p = np.asarray(probabilities, dtype=np.float64)
+        p = np.asarray(own_array("probabilities", probabilities), dtype=np.float64)
         if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any() or not np.allclose(p.sum(axis=-1), 1.0):
             raise InvalidArgumentError("probabilities must be an array (S, A) of non-negative rows that sum to 1")
         with np.errstate(divide="ignore"):
@@ -72,6 +78,9 @@ class SoftmaxTable(Policy):
     def with_probability(self, state: int, action: int, probability: float) -> Self:
         """The same policy but for π(action|state); the state's other actions keep their proportions."""
         check_real("probability", probability, low=0.0, high=1.0)
+        for name, value, count in zip(("state", "action"), (state, action), self.logits.shape, strict=True):
+            if check_integer(name, value, at_least=0) >= count:
+                raise InvalidArgumentError(f"{name} must be below {count}, got {value}")
         p = self.probabilities
         rest = 1.0 - p[state, action]
         if rest == 0.0 and probability < 1.0:

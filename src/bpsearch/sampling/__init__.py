@@ -7,7 +7,8 @@ import jax
 import numpy as np
 from gymnasium import Space, spaces
 
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_type, quote
+from bpsearch._core.foreign import MAX_BYTES
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
@@ -22,6 +23,8 @@ from bpsearch.sampling.trajectories import Trajectories
 
 __all__ = ["GymnasiumSampler", "check_spaces", "sample"]
 
+MAX_EPISODES = 10**8  # of one batch
+_STEP_BYTES = 17  # of reward, log-probability and mask, which every step has
 CHUNK = 1000  # episodes per random stream and compiled call; bounds memory, and results do not depend on it being met
 
 
@@ -58,7 +61,11 @@ def sample(
     Returns:
         The batch, checked, as NumPy arrays.
     """
+    check_type("policy", policy, Policy, "a policy of bpsearch (`bpsearch.policies.resolve.load` makes one)")
     check_integer("episodes", episodes)
+    check_integer("batch", batch, at_least=0)
+    if episodes > MAX_EPISODES:
+        raise InvalidArgumentError(f"episodes must be at most {MAX_EPISODES} in one batch, got {quote(episodes)}")
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
@@ -82,6 +89,12 @@ def _sample_compiled(
     env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int
 ) -> Trajectories:
     check_spaces(env, policy)
+    size = episodes * env.horizon * _STEP_BYTES
+    if size > MAX_BYTES:
+        raise InvalidArgumentError(
+            f"{episodes} episodes of {env.horizon} steps would take more than {MAX_BYTES} bytes: sample fewer "
+            f"of them, or cut them by a smaller horizon"
+        )
     key = batch_key(seed, batch)
     chunk = max(CHUNK // repeats, 1) * repeats
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]

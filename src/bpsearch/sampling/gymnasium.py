@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_choice, check_integer, check_type
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
 from bpsearch.envs.spaces import first, outside, parts_of
@@ -73,15 +73,16 @@ class GymnasiumSampler:
         vectorization: Literal["sync", "async"] = "sync",
         horizon: int | None = None,
     ) -> None:
-        if vectorization not in ("sync", "async"):
-            raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
+        check_choice("vectorization", vectorization, ("sync", "async"))
+        if env_kwargs is not None:
+            check_type("env_kwargs", env_kwargs, dict, "a dict of arguments")
         self.source, self.env_kwargs = env, env_kwargs
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
         self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
         if self._given is not None:
             own = self._given.num_envs if isinstance(self._given, VectorEnv) else 1
-            if num_envs not in (None, own):
+            if num_envs is not None and check_integer("num_envs", num_envs) != own:
                 raise InvalidArgumentError(
                     f"num_envs must be {own}, the number of environments in {env!r}, got {num_envs}; give an id or a "
                     f"factory to choose it"

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.checks import check_discount, quote
 from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, to_numpy
 from bpsearch.errors import InvalidTrajectoriesError, SupportError
@@ -106,11 +107,17 @@ class Trajectories:
 
     def returns(self, discount: float = 1.0) -> Float64[Array, " episodes"]:
         """(N,), g(H) = Σ_t γ^t R_t."""
+        check_discount(discount)
         returns: Array = self.rewards @ (discount ** np.arange(self.mask.shape[1], dtype=np.float64))
         return returns
 
     def take(self, episodes: Int[NumpyArray, " taken"]) -> "Trajectories":
         """A batch of the episodes with these numbers, in this order."""
+        episodes = own_array("episodes", episodes, kinds="iu", error=InvalidTrajectoriesError)
+        if episodes.ndim != 1 or not len(episodes) or episodes.min() < 0 or episodes.max() >= len(self):
+            raise InvalidTrajectoriesError(
+                f"episodes must be a vector of numbers from 0 to {len(self) - 1}, got {quote(episodes)}"
+            )
 
         def rows(name: str) -> Any:
             return jax.tree_util.tree_map(lambda array: array[episodes], getattr(self, name))
@@ -124,8 +131,15 @@ class Trajectories:
     @staticmethod
     def concatenate(batches: Sequence["Trajectories"]) -> "Trajectories":
         """One batch of all episodes of `batches`, in order; the origin is kept only where all batches share it."""
+        if not isinstance(batches, list | tuple) or not all(isinstance(batch, Trajectories) for batch in batches):
+            raise InvalidTrajectoriesError(f"batches must be a list of Trajectories, got {quote(batches)}")
         if not batches:
             raise InvalidTrajectoriesError("cannot concatenate an empty list of batches")
+        if (
+            len({(str(_paths(b.observations)), b.actions.shape[2:]) for b in batches}) > 1
+            or len({tuple(array.shape[2:] for array in _arrays(b.observations)) for b in batches}) > 1
+        ):
+            raise InvalidTrajectoriesError("the batches must have observations and actions of the same shapes")
         horizon = max(batch.mask.shape[1] for batch in batches)
 
         def joined(name: str) -> Any:

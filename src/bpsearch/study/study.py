@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_integer, check_seed
+from bpsearch._core.checks import check_integer, check_path, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
@@ -74,9 +74,9 @@ class Study:
         seed: int | None = None,
         store: Journal | str | Path | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy = check_type("policy", policy, Policy, "a policy of bpsearch")
         self.method = find_method(method)
-        self.estimand = estimand or Return()
+        self.estimand = Return() if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
         self.return_range: Range | None = self.estimand.return_range
         self.journal = _journal(store)
         try:
@@ -131,7 +131,7 @@ class Study:
             estimand: what is estimated, needed if it is a function.
             read_only: whether to look only, beside a process that may be writing.
         """
-        if not isinstance(store, Journal) and not Path(store).exists():
+        if not isinstance(store, Journal) and not check_path("store", store).exists():
             raise StoreError(f"there is no store {store}")
         journal = store if isinstance(store, Journal) else SQLiteJournal(store, read_only=read_only)
         try:
@@ -199,6 +199,8 @@ class Study:
             InvalidTrajectoriesError: the episodes are those of another request or behavior.
         """
         entry = self._progress.open_entry(number)
+        check_type("batch", batch, Trajectories, "Trajectories")
+        check_type("request", request, str, "the identity of a request")
         if request and request != entry.identity:
             raise InvalidTrajectoriesError(
                 f"the episodes answer another request: request {number} of this study has the identity "
@@ -222,6 +224,7 @@ class Study:
         Raises:
             RequestError: the request was never asked, or is told or abandoned already.
         """
+        check_type("reason", reason, str, "a text")
         self._progress.abandon(self._progress.open_entry(number), reason)
 
     def close(self) -> None:
@@ -270,7 +273,9 @@ class Study:
             on_batch: called after each batch, to show progress.
         """
         if (episodes is None) == (total is None):
-            raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
+            raise InvalidArgumentError(
+                f"give either episodes or total, got episodes={quote(episodes)} and total={quote(total)}"
+            )
         wanted = check_integer("episodes", episodes) if total is None else check_integer("total", total)
         remaining = wanted - (0 if total is None else self.episodes)
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
@@ -395,4 +400,4 @@ class Study:
 
 
 def _journal(store: Journal | str | Path | None) -> Journal | None:
-    return store if store is None or isinstance(store, Journal) else SQLiteJournal(store)
+    return store if store is None or isinstance(store, Journal) else SQLiteJournal(check_path("store", store))
