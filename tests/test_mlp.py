@@ -218,7 +218,7 @@ def test_bad_arguments_are_named():
         CategoricalMLP.init(0, box, SPACES[GaussianMLP])
     with pytest.raises(InvalidArgumentError, match="observation space, got Discrete"):
         GaussianMLP.init(0, SPACES[CategoricalMLP], SPACES[GaussianMLP])
-    with pytest.raises(InvalidArgumentError, match='adapt must be "all" or "last", got \'first\''):
+    with pytest.raises(InvalidArgumentError, match="adapt must be 'all' or 'last', got 'first'"):
         small_policy(GaussianMLP, adapt="first")
     with pytest.raises(InvalidArgumentError, match="weights of layer 1 must be of shape"):
         CategoricalMLP((np.zeros((3, 2)), np.zeros((2, 2))), (np.zeros(3), np.zeros(2)))

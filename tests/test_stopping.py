@@ -390,7 +390,7 @@ def test_a_range_that_returns_leave_is_refused():
         (lambda: bps.Target(relative=-0.1), "relative must be"),
         (lambda: bps.Target(seconds=-1.0), "seconds must be"),
         (lambda: bps.Target(1.0, level=1.0), "level must be"),
-        (lambda: bps.Target(1.0, kind="sure"), 'kind must be "asymptotic" or "certified"'),
+        (lambda: bps.Target(1.0, kind="sure"), "kind must be 'asymptotic' or 'certified'"),
         (lambda: bps.Return(return_range=(1.0, 1.0)), "return_range must be"),
         (lambda: bps.Return(return_range=(0.0, float("inf"))), "return_range must be"),
         (lambda: bps.Return(return_range=3.0), "return_range must be two finite numbers"),

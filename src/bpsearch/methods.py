@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
 from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
 from bpsearch.envs.base import CompiledEnv
@@ -36,6 +36,8 @@ class Method:
     name: str = ""
 
     def __post_init__(self) -> None:
+        check_type("search", self.search, Search, "a Search")
+        check_type("valuation", self.valuation, Valuation, "a Valuation")
         check_integer("batch_size", self.batch_size)
         if not self.name:
             parts = (type(self.search).__name__, self.valuation.estimator.name)
@@ -106,4 +108,4 @@ def find_method(method: "str | Method | AnySearch", env: CompiledEnv | None = No
         factory = METHODS.get(method) or find_plugin("bpsearch.methods", method)
         if factory is not None:
             return replace(find_method(factory(env), env), name=method)
-    raise InvalidArgumentError(f"method must be one of {', '.join(METHODS)}, a Method or a Search, got {method!r}")
+    raise InvalidArgumentError(f"method must be one of {', '.join(METHODS)}, a Method or a Search, got {quote(method)}")

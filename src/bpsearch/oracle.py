@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import minimize
 
+from bpsearch._core.checks import check_choice, check_type
+from bpsearch._core.foreign import own_array
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError, ModelRequiredError, SpaceMismatchError, SupportError
 from bpsearch.policies.table import SoftmaxTable
@@ -66,7 +68,7 @@ def variance(
         SupportError: the behavior rules out actions that the estimator needs.
     """
     problem = _Problem.of(mdp, evaluation)
-    if estimator in ("mc", "as"):
+    if _checked(estimator) in ("mc", "as"):
         behavior, estimator = None, {"mc": "is", "as": "dr"}[_checked(estimator)]
     mu = problem.probabilities_of(behavior)
     centre = problem.value - shift if estimator == "is" else problem.value
@@ -187,6 +189,8 @@ class _Problem:
 
     @classmethod
     def of(cls, mdp: TabularMDP, evaluation: SoftmaxTable) -> "_Problem":
+        check_type("mdp", mdp, TabularMDP, "a TabularMDP")
+        check_type("the evaluation policy", evaluation, SoftmaxTable, "a SoftmaxTable")
         if evaluation.logits.shape != (mdp.states, mdp.actions):
             raise SpaceMismatchError(
                 f"the MDP has {mdp.states} states and {mdp.actions} actions, the policy a table of "
@@ -210,7 +214,7 @@ class _Problem:
 
     def probabilities_of(self, behavior: Behavior | None) -> Floats:
         mu = self.pi if behavior is None else behavior
-        mu = mu.probabilities if isinstance(mu, SoftmaxTable) else np.asarray(mu, dtype=np.float64)
+        mu = mu.probabilities if isinstance(mu, SoftmaxTable) else np.asarray(own_array("behavior", mu), np.float64)
         shape = (self.mdp.horizon, *self.pi.shape)
         if mu.shape not in (shape, shape[1:]):
             raise SpaceMismatchError(f"a behavior must have the shape {shape} or {shape[1:]}, got {mu.shape}")
@@ -248,9 +252,7 @@ def _second_moment(problem: _Problem, mu: Floats, estimator: str, shift: float, 
 
 
 def _checked(estimator: str) -> str:
-    if estimator not in ESTIMATORS:
-        raise InvalidArgumentError(f"estimator must be one of {ESTIMATORS}, got {estimator!r}")
-    return estimator
+    return check_choice("estimator", estimator, ESTIMATORS)
 
 
 def _weighted(weights: Floats, moments: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
@@ -26,6 +27,26 @@ def in_64_bit(function: Callable[P, R]) -> Callable[P, R]:
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
         with jax.enable_x64(True):
             return function(*args, **kwargs)
+
+    return wrapper
+
+
+_TURN = threading.RLock()
+
+
+def in_turn(program: Callable[P, R]) -> Callable[P, R]:
+    """A compiled function that several threads may call: one of them at a time, each until its result is there.
+
+    XLA runs the parts of a program on one pool of threads, as many as there are cores. A loop whose body has parts of
+    its own holds one of those threads while it waits for them: as many such programs as cores, and nobody is left to
+    run a part. Whatever loops over steps or solves systems therefore takes turns; no code of users runs meanwhile.
+    """
+
+    @functools.wraps(program)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _TURN:
+            result: R = jax.block_until_ready(program(*args, **kwargs))  # type: ignore[no-untyped-call]
+            return result
 
     return wrapper
 

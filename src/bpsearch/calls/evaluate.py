@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_type
 from bpsearch.calls.task import Task, name_of
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
@@ -92,8 +92,9 @@ def evaluate(
 
 def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
     """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
-    no_help = task.no_help if method == "auto" else ""
-    if method == "auto":
+    is_auto = isinstance(method, str) and method == "auto"
+    no_help = task.no_help if is_auto else ""
+    if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
         method = "bpg" if asked.event and not no_help else "auto"
@@ -129,7 +130,7 @@ def _estimand(
         raise InvalidArgumentError("give failure or estimand, not both: one thing is estimated at a time")
     if failure is not None:
         return Failure(failure, discount)
-    return Return(discount) if estimand is None else estimand
+    return Return(discount) if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
 
 
 def _shown(value: object) -> object:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.checks import check_integer, check_real, check_seed
 from bpsearch.calls.task import Task
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Return
@@ -62,7 +62,7 @@ def plan(
     check_real("level", level, above=0.0, high=1.0 - 1e-12)
     if estimand is not None and not isinstance(estimand, Return):
         raise InvalidArgumentError(f"estimand must be a Return: a pilot plans for an expected return, got {estimand}")
-    seed = secrets.randbits(31) if seed is None else check_integer("seed", seed, at_least=0)
+    seed = secrets.randbits(31) if seed is None else check_seed(seed)
     with Task.open(policy, env) as task, runner_for(task.env, task.policy) as runner:
         discount = task.discount if estimand is None else estimand.discount
         no_help = task.no_help

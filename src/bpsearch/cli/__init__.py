@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bpsearch import __version__
+from bpsearch._core.texts import printable
 from bpsearch.cli.evaluate import evaluate
 from bpsearch.cli.plan import plan
 from bpsearch.cli.shared import AsJson, FixedSeed, Out, prepare_jax, print_json
@@ -185,7 +186,7 @@ def main() -> None:
             raise
         mistake = isinstance(error, BPSearchError | OSError)  # of the call, or of the files that it names
         # Messages that quote another library's may have several lines.
-        text = " ".join(str(error).split())
+        text = printable(" ".join(str(error).split()))
         if not mistake:
             text = f"failed by {type(error).__name__}: {text} (bpsearch --debug ... shows where)"
         typer.echo(f"bpsearch: {text}", err=True)

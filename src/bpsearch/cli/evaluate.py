@@ -29,6 +29,7 @@ from bpsearch.cli.shared import (
     open_task,
     prepare_jax,
     print_json,
+    say,
 )
 from bpsearch.errors import InvalidArgumentError
 
@@ -228,6 +229,6 @@ def print_estimate(result: "Estimate") -> None:
     from bpsearch.report.words import describe_lines
 
     for line in describe_lines(result):
-        typer.echo(line)
+        say(line)
     if "seed" in result.settings:
         typer.echo(f"seed {result.settings['seed']}")

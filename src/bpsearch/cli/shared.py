@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from bpsearch._core.texts import printable
 from bpsearch.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -74,6 +75,11 @@ def _cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def say(text: str) -> None:
+    """Lines on standard output. Names that come from files must not reach a terminal as commands to it."""
+    typer.echo("\n".join(printable(line) for line in text.split("\n")))
 
 
 def print_json(value: Any) -> None:

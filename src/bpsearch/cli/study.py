@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bpsearch.cli.evaluate import print_estimate, with_defense
-from bpsearch.cli.shared import AsJson, Defensive, Seed, Trust, prepare_jax, print_json
+from bpsearch.cli.shared import AsJson, Defensive, Seed, Trust, prepare_jax, print_json, say
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 
 if TYPE_CHECKING:
-    from bpsearch.study import Study
+    from bpsearch.study import SQLiteJournal, Study
 
 study = typer.Typer(
     name="study",
@@ -47,8 +47,6 @@ def create(
     from bpsearch.runners.in_process import compiled_env, plugged_env
     from bpsearch.study import Study
 
-    if file.exists():
-        raise StoreError(f"{file} exists already; a new study needs a new file")
     if policy.endswith(".zip") and env is None:
         raise InvalidArgumentError("--env is needed for a policy of Stable-Baselines3, whose file does not name it")
     place = None if env is None else compiled_env(plugged_env(env))
@@ -56,9 +54,9 @@ def create(
     chosen = find_method(method, place)
     if defensive:
         chosen = with_defense(chosen, defensive)
-    with Study(loaded, chosen, estimand=Return(discount), seed=seed, store=file) as made:
+    with Study(loaded, chosen, estimand=Return(discount), seed=seed, store=_new_journal(file)) as made:
         made.fix({"source": policy, "env": env})
-        typer.echo(f"{file}: study {made.identity}, {made.method.name}")
+        say(f"{file}: study {made.identity}, {made.method.name}")
 
 
 @study.command(epilog="Example: bpsearch study status study.db")
@@ -82,18 +80,21 @@ def status(file: File, as_json: AsJson = False) -> None:
             {**facts, "settings": settings, "episodes": episodes, "told": told, "open": rows, "abandoned": abandoned}
         )
         return
-    typer.echo(f"study {facts['identity']}, made {facts['created']} with bpsearch {facts['versions']['bpsearch']}")
-    typer.echo(f"{episodes} episodes in {len(told)} batches told, {len(waiting)} open, {len(given_up)} abandoned")
+    say(f"study {facts['identity']}, made {facts['created']} with bpsearch {_version(facts)}")
+    say(f"{episodes} episodes in {len(told)} batches told, {len(waiting)} open, {len(given_up)} abandoned")
     for entry in waiting:
-        typer.echo(f"request {entry.number} ({entry.identity}) waits since {entry.asked}")
+        say(f"request {entry.number} ({entry.identity}) waits since {entry.asked}")
     for entry in given_up:
-        typer.echo(f"request {entry.number} was abandoned {entry.settled}{f': {entry.reason}' if entry.reason else ''}")
+        say(f"request {entry.number} was abandoned {entry.settled}{f': {entry.reason}' if entry.reason else ''}")
 
 
 @study.command(epilog="Example: bpsearch study ask study.db --out behavior.npz")
 def ask(
     file: File,
     out: Annotated[Path, typer.Option(help="File for the behavior policy.")],
+    again: Annotated[
+        int | None, typer.Option(help="Write the behavior of this open request once more, and ask nothing new.", min=0)
+    ] = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -101,17 +102,29 @@ def ask(
     prepare_jax()
     from bpsearch.policies.files import save_policy
 
+    if out.is_dir() or not out.parent.is_dir():
+        raise InvalidArgumentError(f"--out must be a file in a directory that exists, got {out}")
+    # The file appears whole, or not at all; a request whose file was lost is written by --again.
+    part = out.with_name(out.name + ".part")
     with _opened(file, trust=trust) as opened:
-        if not out.parent.is_dir():
-            raise InvalidArgumentError(f"--out must be in a directory that exists, got {out}")
         source = opened.settings.get("source")
-        request = opened.ask()
         how = f"The study was made with {source}: bpsearch.policies.resolve.load({source!r}, env) loads it."
-        save_policy(request.behavior, out, request=request.identity, how=how)
+        part.write_bytes(b"")  # if it cannot be written, nothing is asked
+        try:
+            request = opened.ask() if again is None else opened.request(again)
+            save_policy(request.behavior, part, request=request.identity, how=how)
+            part.replace(out)
+        except OSError as error:
+            raise InvalidArgumentError(
+                f"cannot write {out}: {error.strerror or error}; request {request.number} is open: "
+                f"`bpsearch study ask {file} --again {request.number} --out ...` writes its behavior again"
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
     if as_json:
         print_json({"number": request.number, "identity": request.identity, "policy": str(out)})
         return
-    typer.echo(f"request {request.number} ({request.identity}): run the policy in {out}")
+    say(f"request {request.number} ({request.identity}): run the policy in {out}")
 
 
 @study.command(epilog="Example: bpsearch study tell study.db 0 episodes.npz")
@@ -139,7 +152,7 @@ def tell(
     if as_json:
         print_json({"number": number, "episodes": len(delivery.trajectories), "total": total})
         return
-    typer.echo(f"request {number} has {len(delivery.trajectories)} episodes; the study has {total}")
+    say(f"request {number} has {len(delivery.trajectories)} episodes; the study has {total}")
 
 
 @study.command(epilog="Example: bpsearch study abandon study.db 3 --reason 'power cut'")
@@ -153,7 +166,7 @@ def abandon(
     prepare_jax()
     with _opened(file, trust=trust) as opened:
         opened.abandon(number, reason)
-    typer.echo(f"request {number} is abandoned")
+    say(f"request {number} is abandoned")
 
 
 @study.command(epilog="Example: bpsearch study estimate study.db --json")
@@ -177,7 +190,7 @@ def report(
     """Write a page that shows and explains the estimate."""
     prepare_jax()
     with _opened(file, trust=trust, read_only=True) as opened:
-        typer.echo(f"wrote {opened.estimate().report(out)}")
+        say(f"wrote {opened.estimate().report(out)}")
 
 
 @study.command(epilog="Example: bpsearch study verify study.db")
@@ -192,11 +205,11 @@ def verify(file: File, trust: Trust = False) -> None:
         with _opened(file, trust=trust, read_only=True) as opened:
             found = opened.verify()
     for line in found:
-        typer.echo(line)
+        say(line)
     if found:
-        typer.echo(f"{file} is damaged; `bpsearch study export` writes the batches that are intact")
+        say(f"{file} is damaged; `bpsearch study export` writes the batches that are intact")
         raise typer.Exit(1)
-    typer.echo(f"{file} is as it was written, and its episodes lead to its numbers")
+    say(f"{file} is as it was written, and its episodes lead to its numbers")
 
 
 @study.command(epilog="Example: bpsearch study export study.db --out episodes")
@@ -235,18 +248,45 @@ def export(
                 spaces = (policy.observation_space, policy.action_space)
                 save_minari(out / f"batch-{number}", batch, *spaces, request=identity)
             written += 1
-    typer.echo(f"wrote {written} batches to {out}")
+    say(f"wrote {written} batches to {out}")
     for line in damaged:
-        typer.echo(f"not written: {line}" if line.startswith("event") else line)
+        say(f"not written: {line}" if line.startswith("event") else line)
     if damaged:
         raise typer.Exit(1)
 
 
+def _version(facts: dict[str, Any]) -> str:
+    versions = facts["versions"]
+    return str(versions.get("bpsearch", "of unknown version") if isinstance(versions, dict) else versions)
+
+
+def _new_journal(file: Path) -> "SQLiteJournal":
+    """The journal of a new study; one that a killed `create` has left behind is taken up.
+
+    Raises:
+        StoreError: there is a study in the file, or something else.
+    """
+    from bpsearch.study import SQLiteJournal
+    from bpsearch.study.recorder import Recorder
+
+    journal = SQLiteJournal(file)
+    try:
+        recorder = Recorder(journal)
+        if not recorder.is_empty and "source" in recorder.read().settings:
+            raise StoreError(f"{file} exists already, with a study in it; a new study needs a new file")
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
 def _opened(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
     """The study in `file`, with its policy, which for Stable-Baselines3 comes from the file that it was made with."""
+    from bpsearch.envs.resolve import check_imports_nothing
     from bpsearch.policies.files import is_complete
     from bpsearch.policies.resolve import load
     from bpsearch.study import SQLiteJournal, Study
+    from bpsearch.study.policies import policy_kind
     from bpsearch.study.recorder import Recorder
 
     if not file.exists():
@@ -254,10 +294,12 @@ def _opened(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
     journal = SQLiteJournal(file, read_only=read_only)
     try:
         settings = Recorder(journal).read().settings
-        policy, source = None, settings.get("source", "")
+        policy, source, env = None, settings.get("source"), settings.get("env")
         # A policy that was given as an object has no name by which it could be found: the study says what to do.
-        if not is_complete(settings["policy"]["kind"]) and settings.get("env") and not source.startswith("<"):
-            policy = load(source, settings["env"], trust=trust)
+        if isinstance(source, str) and env and not source.startswith("<") and not is_complete(policy_kind(settings)):
+            if not trust:
+                check_imports_nothing(env)
+            policy = load(source, env, trust=trust)
         return Study.open(journal, policy=policy)
     except BaseException:
         journal.close()

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
-from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
 from bpsearch.control_variates.base import ControlVariate
 from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
 from bpsearch.policies.base import Policy
@@ -136,4 +136,4 @@ def _scores(policy: Policy, observations: Observations, actions: Array, mask: Ar
     return summary if visits is None else summary | {"visits": visits}
 
 
-_jitted_scores = jax.jit(_scores)
+_jitted_scores = in_turn(jax.jit(_scores))

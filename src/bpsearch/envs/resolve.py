@@ -6,7 +6,9 @@ from typing import Any, Protocol
 import gymnasium
 from gymnasium.vector import VectorEnv
 
-from bpsearch.errors import InvalidArgumentError
+from bpsearch._core.checks import check_type, quote
+from bpsearch._core.texts import shown
+from bpsearch.errors import InvalidArgumentError, UntrustedFileError
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -43,6 +45,32 @@ class Make:
             raise InvalidArgumentError(f"cannot make the environment {self.env_id!r}: {error}") from error
 
 
+class Checked:
+    """A factory that a caller gave; what it makes must be an environment. It goes where the factory itself can go."""
+
+    def __init__(self, factory: Factory) -> None:
+        self.factory = factory
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """Make one environment."""
+        return check_type("what the factory makes", self.factory(), gymnasium.Env, "a gymnasium.Env")
+
+
+def check_imports_nothing(env_id: object) -> None:
+    """Refuse an environment that a file names if making it would import what the file chooses.
+
+    Gymnasium imports the module in an id like "module:Id-v0"; whoever can write the file would choose what runs here.
+
+    Raises:
+        UntrustedFileError: the id names a module.
+    """
+    if not isinstance(env_id, str) or ":" in env_id:
+        raise UntrustedFileError(
+            f"the file names the environment {shown(env_id)!r}, and making it would import that module: if you trust "
+            f"the file, say trust=True (--trust)"
+        )
+
+
 def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -> Factory | None:
     """What makes one more environment like `env`; None for one that is open already."""
     if env_kwargs and not isinstance(env, str):
@@ -52,9 +80,9 @@ def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -
     if isinstance(env, gymnasium.Env | VectorEnv):
         return None
     if callable(env):
-        return env
+        return Checked(env)
     raise InvalidArgumentError(
-        f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, got {env!r}"
+        f"env must be an environment's id, a factory, a gymnasium.Env or a gymnasium.vector.VectorEnv, got {quote(env)}"
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.checks import check_discount, check_integer
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError
@@ -47,7 +48,7 @@ class TabularMDP(CompiledEnv):
         states, actions, _ = transitions.shape
         rewards = _finite("rewards", self.rewards, 3)
         initial = _finite("initial", self.initial, 1)
-        terminal = np.array(self.terminal, dtype=bool)
+        terminal = np.array(own_array("terminal", self.terminal, kinds="biu"), dtype=bool)
         for name, value, shape in (
             ("transitions", transitions, (states, actions, states)),
             ("rewards", rewards, (states, actions, states)),
@@ -136,7 +137,7 @@ class TabularMDP(CompiledEnv):
 
 
 def _finite(name: str, value: Any, rank: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    array = np.array(value, dtype=np.float64)
+    array = np.array(own_array(name, value), dtype=np.float64)
     if array.ndim != rank or 0 in array.shape:
         raise InvalidArgumentError(f"{name} must be an array with {rank} axes, got the shape {array.shape}")
     if not np.isfinite(array).all():

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bpsearch._core.arrays import Array, Scalar
+from bpsearch._core.checks import quote
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
 from bpsearch.policies.base import Policy
@@ -68,7 +70,19 @@ class Estimator:
     @in_64_bit
     def __call__(self, *args: Scalar | float | None, **kwargs: Scalar | float | None) -> Float[Array, " episodes"]:
         """The values, (N,), in 64 bit."""
-        return at_the_edge(self.function(*args, **kwargs))
+        named = inspect.signature(self.function).bind(*args, **kwargs).arguments
+        checked = {name: _own_argument(name, value) for name, value in named.items()}
+        if np.shape(checked["discount"]) != () or checked["discount"] is None:
+            raise InvalidArgumentError(f"discount must be one number, got {quote(checked['discount'])}")
+        shapes = {name: np.shape(value) for name, value in checked.items() if name in ("rewards", "log_ratios", "mask")}
+        if len(set(shapes.values())) > 1 or any(len(shape) != 2 for shape in shapes.values()):
+            raise InvalidArgumentError(f"an estimator takes arrays of one shape (episodes, steps), got {shapes}")
+        return at_the_edge(self.function(**checked))
+
+
+def _own_argument(name: str, value: Any) -> Any:
+    """An array of ours; one of JAX, which may be traced, and None stay as they are."""
+    return value if value is None or isinstance(value, jax.Array) else own_array(name, value)
 
 
 @overload

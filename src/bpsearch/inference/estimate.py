@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bpsearch._core.checks import check_real
+from bpsearch._core.checks import check_path, check_real
 from bpsearch.inference.confidence_sequence import (
     AsymptoticSequence,
     anytime_bounds,
@@ -194,7 +194,7 @@ class Estimate:
         """Write a page that shows and explains the estimate: one HTML file that needs no network."""
         from bpsearch.report.page import write_page
 
-        return write_page(self, path)
+        return write_page(self, check_path("path", path))
 
     def _savings(self, error: MeanError | None) -> float | None:
         plain = self.diagnostics.monte_carlo_variance

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from bpsearch._core.checks import check_real
-from bpsearch.errors import InvalidArgumentError
+from bpsearch._core.checks import check_choice, check_real
 
 
 class Ended(StrEnum):
@@ -40,8 +39,7 @@ class Target:
             if getattr(self, name) is not None:
                 check_real(name, getattr(self, name), above=0.0)
         check_real("level", self.level, above=0.0, high=1.0 - 1e-12)
-        if self.kind not in ("asymptotic", "certified"):
-            raise InvalidArgumentError(f'kind must be "asymptotic" or "certified", got {self.kind!r}')
+        check_choice("kind", self.kind, ("asymptotic", "certified"))
 
     @property
     def looks(self) -> bool:

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float64, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
-from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, replace, to_numpy
 from bpsearch.control_variates.base import AnyControlVariate, join
 from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
-from bpsearch.errors import InvalidArgumentError
+from bpsearch.errors import InvalidArgumentError, WeightOverflowError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_policy, check_values, log_ratios
 from bpsearch.estimators.on_policy import monte_carlo
 from bpsearch.inference.cross_fitting import Knowledge, cross_fit, value_next
@@ -23,6 +23,8 @@ from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
+
+LARGEST_VALUE = 1e75  # the fourth power, which errors of errors need, still fits a 64-bit float
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +140,12 @@ class Valuation:
             ratios = np.asarray(log_ratios(policy, batch))
             check_on_policy(self.estimator, ratios)
             check_values(f"the {self.estimator.name} value", values, ratios)
+        if np.abs(values).max() > LARGEST_VALUE:
+            episode = int(np.argmax(np.abs(values)))
+            raise WeightOverflowError(
+                f"the {self.estimator.name} value of episode {episode} is {values[episode]:.6g}: beyond "
+                f"{LARGEST_VALUE:g} its powers do not fit a 64-bit float; give rewards in a larger unit"
+            )
         summaries = self.summarize(state, batch)
         # Copies: views would keep the compiled program's results alive, which weigh more than the numbers themselves.
         returns = np.asarray(batch.returns(float(state.discount)))
@@ -223,5 +231,5 @@ def _value(
     return values, log_weights, jnp.abs(arguments[1]).max() - ON_POLICY_TOLERANCE
 
 
-_jitted_value = jax.jit(_value)
-_jitted_learn = jax.jit(ModeledEstimator.learn)
+_jitted_value = in_turn(jax.jit(_value))
+_jitted_learn = in_turn(jax.jit(ModeledEstimator.learn))

@@ -7,12 +7,17 @@ import gymnasium
 import jax
 import numpy as np
 
-from bpsearch._core.arrays import Array
-from bpsearch.errors import InvalidTrajectoriesError, MissingDependencyError
+from bpsearch._core.arrays import Array, NumpyArray
+from bpsearch._core.foreign import MAX_BYTES
+from bpsearch._core.npz import LARGEST_EXPANSION
+from bpsearch._core.texts import shown
+from bpsearch.errors import InvalidTrajectoriesError, MissingDependencyError, SupportError
 from bpsearch.sampling.npz import Delivery
+from bpsearch.sampling.packing import name_arrays, unpack
 from bpsearch.sampling.trajectories import Trajectories
 
 LOG_PROB = "log_prob"
+MAX_GROUPS = 1_000_000  # in the file of a dataset: two for each episode
 _FORMAT = "hdf5"
 _ORIGIN = ("behavior_parameters", "seed")
 
@@ -67,11 +72,53 @@ def load_minari(path: str | Path) -> Delivery:
     """
     storage_class, _, _ = _minari()
     try:
-        storage = storage_class.read(Path(path).resolve())
         metadata = storage_class.read_raw_metadata(path)
+        if metadata.get("data_format", _FORMAT) != _FORMAT:
+            raise ValueError(f"its data_format must be {_FORMAT}, got {metadata['data_format']!r:.80}")
+        _check_hdf5(Path(path) / "main_data.hdf5")
+        storage = storage_class.read(Path(path).resolve())
         episodes = list(storage.get_episodes(range(storage.total_episodes)))
-    except (OSError, ValueError, KeyError, AssertionError) as error:
-        raise InvalidTrajectoriesError(f"cannot read a Minari dataset from {path}: {error}") from error
+        return _delivery(path, episodes, metadata)
+    except (InvalidTrajectoriesError, SupportError):
+        raise
+    except Exception as error:  # Minari, h5py and Gymnasium have no class of their own for what a file does wrong
+        raise InvalidTrajectoriesError(
+            f"cannot read a Minari dataset from {path}: {shown(error) or type(error).__name__}"
+        ) from error
+
+
+def _check_hdf5(file: Path) -> None:
+    """Refuse data that claim more than they hold, or that lie in other files.
+
+    Raises:
+        ValueError: naming what is wrong.
+    """
+    import h5py
+
+    total = 0
+    pending: list[Any] = []
+    with h5py.File(file, "r") as root:
+        pending.append(root)
+        while pending:
+            group = pending.pop()
+            for key in group:
+                link = group.get(key, getlink=True)
+                if not isinstance(link, h5py.HardLink):
+                    raise ValueError(f"{shown(key)} is a link to somewhere else")
+                found = group[key]
+                if isinstance(found, h5py.Group):
+                    pending.append(found)
+                    if len(pending) > MAX_GROUPS:
+                        raise ValueError(f"it has more than {MAX_GROUPS} groups")
+                    continue
+                if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
+                    raise ValueError(f"{shown(key)} lies in another file")
+                total += found.nbytes
+                if found.nbytes > LARGEST_EXPANSION * (found.id.get_storage_size() + 64) or total > MAX_BYTES:
+                    raise ValueError(f"{shown(key)} claims {found.nbytes} bytes, which are not there or too many")
+
+
+def _delivery(path: str | Path, episodes: list[Any], metadata: dict[str, Any]) -> Delivery:
     if not episodes:
         raise InvalidTrajectoriesError(f"the Minari dataset {path} has no episodes")
     for number, episode in enumerate(episodes):
@@ -81,30 +128,32 @@ def load_minari(path: str | Path) -> Delivery:
                 "the behavior that drew it, an episode cannot be weighted"
             )
     lengths = np.array([len(episode["rewards"]) for episode in episodes])
-    horizon = int(lengths.max())
-
-    def padded(rows: list[Array]) -> Array:
-        result = np.zeros((len(rows), horizon, *np.shape(rows[0])[1:]), np.asarray(rows[0]).dtype)
-        for n, row in enumerate(rows):
-            result[n, : lengths[n]] = row[: lengths[n]]
-        return result
-
     observations = [episode["observations"] for episode in episodes]
+
+    def joined(rows: list[Array], extra: int = 0) -> NumpyArray:
+        for n, row in enumerate(rows):
+            if np.ndim(row) == 0 or len(row) != lengths[n] + extra or np.shape(row)[1:] != np.shape(rows[0])[1:]:
+                raise InvalidTrajectoriesError(
+                    f"episode {n} of {path} has {lengths[n]} rewards, but an array of the shape {np.shape(row)}"
+                )
+        return np.concatenate([np.asarray(row)[: lengths[n]] for n, row in enumerate(rows)])
+
     origin = {
         name: np.array(metadata[f"bpsearch_{name}"]["values"], metadata[f"bpsearch_{name}"]["dtype"])
         for name in _ORIGIN
         if f"bpsearch_{name}" in metadata
     }
-    trajectories = Trajectories(
-        observations=jax.tree_util.tree_map(lambda *rows: padded(list(rows)), *observations),
-        actions=padded([episode["actions"] for episode in episodes]),
-        rewards=padded([episode["rewards"] for episode in episodes]),
-        log_probs=padded([episode["infos"][LOG_PROB] for episode in episodes]),
-        mask=np.arange(horizon) < lengths[:, None],
-        final_observations=jax.tree_util.tree_map(lambda *rows: np.stack([row[-1] for row in rows]), *observations),
+    arrays = {
+        "lengths": lengths,
+        "actions": joined([episode["actions"] for episode in episodes]),
+        "rewards": joined([episode["rewards"] for episode in episodes]),
+        "log_probs": joined([episode["infos"][LOG_PROB] for episode in episodes], extra=1),
         **origin,
-    )
-    return Delivery(trajectories, str(metadata.get("bpsearch_request", "")))
+    }
+    seen = jax.tree_util.tree_map(lambda *rows: joined(list(rows), extra=1), *observations)
+    finals = jax.tree_util.tree_map(lambda *rows: np.stack([row[-1] for row in rows]), *observations)
+    arrays |= name_arrays("observations", seen) | name_arrays("final_observations", finals)
+    return Delivery(unpack(arrays), str(metadata.get("bpsearch_request", "")))
 
 
 def _episode(buffer_class: Any, trajectories: Trajectories, n: int) -> Any:

@@ -7,6 +7,7 @@ of the JSON as text, and the network is built anew from the shapes of its tensor
 
 import io
 import json
+import math
 import pickle
 import re
 import zipfile
@@ -26,10 +27,13 @@ from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.sac.policies import MultiInputPolicy, SACPolicy
 
+from bpsearch._core.npz import check_members
+from bpsearch._core.texts import shown
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, spaces_of
 from bpsearch.errors import PolicyFileError, SpaceMismatchError, UntrustedFileError
 from bpsearch.integrations.sb3 import Spaces, of_policy
 from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.policies.files import LARGEST_EXPANSION, MAX_POLICY_BYTES
 from bpsearch.policies.function import FunctionPolicy
 
 _ACTIVATIONS = ("Tanh", "ReLU", "ELU", "LeakyReLU", "SELU", "GELU", "SiLU", "Mish", "Softplus", "Sigmoid")
@@ -45,6 +49,10 @@ _IGNORED = {
     "n_critics",
     "clip_mean",
 }
+_WEIGHT = r"\.(\d+)\.weight"
+_LAYER = r"(mlp_extractor\.(policy|value)_net|actor\.latent_pi|critic\.qf\d+)" + r"\.\d+\.weight"
+MAX_DATA_BYTES = 2**26  # of the JSON in a file
+_DAMAGES = (ValueError, RuntimeError, EOFError, KeyError, TypeError, OSError, RecursionError, zipfile.BadZipFile)
 _PASSED_ON = {"normalize_images", "share_features_extractor"}
 
 
@@ -99,8 +107,14 @@ def _existing(path: str | Path) -> Path:
         raise PolicyFileError(f"there is no policy file {str(path)!r}")
     if not zipfile.is_zipfile(file):
         raise PolicyFileError(f"{str(file)!r} is not a Stable-Baselines3 file: it is not a zip archive")
-    with zipfile.ZipFile(file) as archive:
-        missing = {"data", "policy.pth"} - set(archive.namelist())
+    try:
+        with zipfile.ZipFile(file) as archive:
+            missing = {"data", "policy.pth"} - set(archive.namelist())
+            check_members(archive, file.stat().st_size, MAX_POLICY_BYTES, LARGEST_EXPANSION)
+            if not missing and archive.getinfo("data").file_size > MAX_DATA_BYTES:
+                raise ValueError(f"its data are larger than {MAX_DATA_BYTES} bytes")
+    except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        raise PolicyFileError(f"{str(file)!r} is damaged: {shown(error)}") from error
     if missing:
         raise PolicyFileError(f"{str(file)!r} is not a Stable-Baselines3 file: it has no {' and no '.join(missing)}")
     return file
@@ -140,28 +154,83 @@ def _rebuilt(file: Path, spaces: Spaces) -> BasePolicy:
         with zipfile.ZipFile(file) as archive:
             raw_data, raw_tensors = archive.read("data"), archive.read("policy.pth")
         data = json.loads(raw_data)
-        tensors = torch.load(io.BytesIO(raw_tensors), map_location="cpu", weights_only=True)
+        tensors = _tensors(raw_tensors)
     except pickle.UnpicklingError as error:
         raise _untrusted(file, "its policy.pth holds more than tensors") from error
-    except (ValueError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        raise PolicyFileError(f"{str(file)!r} is damaged: {error}") from error
+    except _DAMAGES as error:
+        raise PolicyFileError(f"{str(file)!r} is damaged: {shown(error) or type(error).__name__}") from error
+    if not isinstance(data, dict):
+        raise PolicyFileError(f"{str(file)!r} is damaged: its data are no JSON object")
     module = _text(data.get("policy_class")).get("__module__", "")
     if not str(module).startswith("stable_baselines3."):
-        raise _untrusted(file, f"its policy is of a class of its own, from the module {module!r}")
+        raise _untrusted(file, f"its policy is of a class of its own, from the module {shown(module)!r}")
     if data.get("use_sde"):
         raise _untrusted(file, "it uses state-dependent exploration (use_sde)")
-    policy_class, layers = _shape(file, tensors, spaces[0])
     settings = _settings(file, _text(data.get("policy_kwargs")))
-    policy = policy_class(*spaces, _no_schedule, **layers, **settings)
     try:
+        policy_class, layers = _shape(file, tensors, spaces[0])
+        _check_widths(policy_class, spaces, layers, tensors)
+        policy = policy_class(*spaces, _no_schedule, **layers, **settings)
         policy.load_state_dict(tensors)
-    except RuntimeError as error:
+    except UntrustedFileError:
+        raise
+    except (RuntimeError, AssertionError, ValueError, TypeError) as error:
         raise SpaceMismatchError(
             f"the tensors of {str(file)!r} do not fit SB3's own network for the observation space {spaces[0]} and the "
             f"action space {spaces[1]} of the environment; is it the environment for which the policy was trained? If "
-            f"its network is one of its own and you trust the file, say trust=True (--trust). {error}"
+            f"its network is one of its own and you trust the file, say trust=True (--trust). {shown(error, 1000)}"
         ) from error
     return policy
+
+
+def _tensors(raw: bytes) -> dict[str, torch.Tensor]:
+    """What `torch.save` wrote, none of it larger than its bytes.
+
+    The older format of torch (before 1.6), which is no zip, takes memory for whatever size it claims.
+
+    Raises:
+        ValueError: they claim more than they are.
+    """
+    with zipfile.ZipFile(io.BytesIO(raw)) as archive:
+        check_members(archive, len(raw), len(raw), expansion=1)
+    found = torch.load(io.BytesIO(raw), map_location="cpu", weights_only=True)
+    if not isinstance(found, dict):
+        raise ValueError(f"policy.pth holds a {type(found).__name__}, expected tensors by name")
+    for name, tensor in found.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
+            raise ValueError("policy.pth holds something else than tensors by name")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise ValueError(f"the tensor {name!r} of the shape {tuple(tensor.shape)} repeats the bytes that it has")
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"the tensor {name!r} has numbers that are not finite")
+    return found
+
+
+def _check_widths(
+    policy_class: type[BasePolicy], spaces: Spaces, layers: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> None:
+    """Refuse layers that do not follow from each other, before memory is taken for a network of their widths.
+
+    What comes before the first layer depends on the environment's spaces alone: a policy without layers tells it.
+    """
+    none: dict[str, Any] = {"net_arch": {name: [] for name in layers["net_arch"]}}
+    bare: Any = policy_class(*spaces, _no_schedule, **none)
+    actor = bare if hasattr(bare, "features_dim") else bare.actor
+    actions = math.prod(spaces[1].shape or ())
+    for prefix in sorted({name.rsplit(".", 2)[0] for name in tensors if re.fullmatch(_LAYER, name)}):
+        inputs = actor.features_dim + (actions if prefix.startswith("critic.") else 0)
+        found = {int(m[1]): t for n, t in tensors.items() if (m := re.fullmatch(re.escape(prefix) + _WEIGHT, n))}
+        for layer in sorted(found):
+            shape = tuple(found[layer].shape)
+            if len(shape) != 2 or shape[1] != inputs:
+                raise ValueError(f"{prefix}.{layer}.weight has the shape {shape}, expected (any, {inputs})")
+            inputs = shape[0]
+    by_critic: dict[str, set[tuple[int, ...]]] = {}
+    for name, tensor in tensors.items():
+        if match := re.fullmatch(r"critic\.(qf\d+)\.(.*)", name):
+            by_critic.setdefault(match[1], set()).add((int(match[2].split(".")[0]), *tensor.shape))
+    if any(shapes != by_critic.get("qf0") for shapes in by_critic.values()):
+        raise ValueError("its critics are not of the same size")
 
 
 def _untrusted(file: Path, reason: str) -> UntrustedFileError:
@@ -201,15 +270,16 @@ def _shape(
 def _settings(file: Path, text: dict[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for name, value in text.items():
+        name = shown(name)
         if name == "activation_fn":
             match = re.fullmatch(r"<class 'torch\.nn\.modules\.activation\.(\w+)'>", str(value))
             if match is None or match[1] not in _ACTIVATIONS:
-                raise _untrusted(file, f"its activation function is {value!r}")
+                raise _untrusted(file, f"its activation function is {shown(repr(value))}")
             settings[name] = getattr(torch.nn, match[1])
         elif name in _PASSED_ON and isinstance(value, bool):
             settings[name] = value
         elif name not in _IGNORED and value not in (False, None):
-            raise _untrusted(file, f"its network was made with {name}={value!r}")
+            raise _untrusted(file, f"its network was made with {name}={shown(repr(value))}")
     return settings
 
 

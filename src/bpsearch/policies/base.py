@@ -12,8 +12,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Bool, Float, Key, PyTree, Shaped
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, to_numpy
-from bpsearch.errors import DeterministicPolicyError
+from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError
 
 
 class Policy(ABC):
@@ -160,7 +161,12 @@ class Policy(ABC):
     @in_64_bit
     def with_flat(self, vector: Float[Array, " parameters"]) -> Self:
         """The same policy with the parameters of `vector`, in the order of `flat`."""
-        return self.with_parameters(at_the_edge(ravel_pytree(self.parameters)[1](jnp.asarray(vector))))
+        flat, unravel = ravel_pytree(self.parameters)
+        if not isinstance(vector, jax.Array):
+            vector = own_array("vector", vector)
+        if vector.shape != flat.shape:
+            raise InvalidArgumentError(f"vector must have the shape {flat.shape} of the parameters, got {vector.shape}")
+        return self.with_parameters(at_the_edge(unravel(jnp.asarray(vector))))
 
     def score(
         self,

@@ -8,7 +8,9 @@ from typing import Any, BinaryIO, Literal, overload
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.npz import read_npz
+from bpsearch._core.checks import check_choice, check_path, check_type
+from bpsearch._core.npz import open_file, read_npz
+from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.mixture import Mixture
@@ -18,6 +20,9 @@ from bpsearch.policies.table import SoftmaxTable
 FORMAT = "bpsearch policy 1"
 SHIPPED = ("gridworld-early", "gridworld-converged", "stochastic-gridworld", "cartpole-swingup", "acrobot")
 _NETWORKS: dict[str, type[MLP]] = {cls.__name__: cls for cls in (GaussianMLP, CategoricalMLP)}
+MAX_POLICY_BYTES = 2**31  # of all arrays of a policy
+LARGEST_EXPANSION = 64  # how many times larger than its file, and the first MiB, they may be: ours are not compressed
+MAX_DEPTH = 4  # of mixtures within mixtures
 _MIXED = ("evaluation", "component")  # of a mixture; the names of their parts begin with these and a dot
 
 Kept = SoftmaxTable | GaussianMLP | CategoricalMLP | Mixture
@@ -35,10 +40,12 @@ def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str
         request: the identity of the request of a study whose behavior the policy is.
         how: for a policy of which only the parameters are written, how to load it.
     """
+    check_type("policy", policy, Policy, "a policy of bpsearch")
+    path = check_path("path", path)
     texts, arrays = parts_of(policy)
     extra = {name: text for name, text in (("request", request), ("how", how)) if text}
     contents: dict[str, Any] = {"format": FORMAT, **texts, **extra, **arrays}
-    with Path(path).open("wb") as file:
+    with path.open("wb") as file:
         np.savez(file, **contents)
 
 
@@ -64,21 +71,21 @@ def is_complete(kind: str) -> bool:
     return kind == SoftmaxTable.__name__ or kind in _NETWORKS
 
 
-def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray]) -> Kept:
+def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray], depth: int = 0) -> Kept:
     """The table, network or mixture of two of them that `parts_of` took apart.
 
     Raises:
         PolicyFileError: the parts are of another kind of policy, or incomplete.
     """
+    if "kind" not in texts:
+        raise PolicyFileError("the text 'kind' is missing, which says what policy it is")
     kind = texts["kind"]
     if kind == Mixture.__name__:
-        how = {"how": texts.get("how", "")}
-        mixed = [of_parts(how | _within(name, texts), _within(name, arrays)) for name in _MIXED]
-        return Mixture(mixed[0], mixed[1], arrays["share"])
+        return _mixture(texts, arrays, depth)
     if not is_complete(kind):
         raise PolicyFileError(
-            f"only the parameters of a {kind} are kept; load the policy itself by its own means, and give it these "
-            f"parameters by policy.with_flat(parameters). {texts.get('how', '')}".strip()
+            f"only the parameters of a {shown(kind)} are kept; load the policy itself by its own means, and give it "
+            f"these parameters by policy.with_flat(parameters). {shown(texts.get('how', ''), 1000)}".strip()
         )
     try:
         if kind == SoftmaxTable.__name__:
@@ -86,11 +93,29 @@ def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray]) -> Kept
         layers = range(sum(key.startswith("weight_") for key in arrays))
         layer_arrays = (tuple(arrays[f"weight_{i}"] for i in layers), tuple(arrays[f"bias_{i}"] for i in layers))
         head = (arrays["log_std"],) if kind == GaussianMLP.__name__ else ()
+        if not layers:
+            raise KeyError("weight_0")
         network: Any = _NETWORKS[kind](*layer_arrays, *head, adapt=texts["adapt"])  # type: ignore[arg-type]
-    except (KeyError, InvalidArgumentError) as error:
+    except KeyError as error:
+        raise PolicyFileError(f"there is no policy in these arrays: {error} is missing") from error
+    except InvalidArgumentError as error:
         raise PolicyFileError(f"there is no policy in these arrays: {error}") from error
     checked: GaussianMLP | CategoricalMLP = network
     return checked
+
+
+def _mixture(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray], depth: int) -> Mixture:
+    if depth >= MAX_DEPTH:
+        raise PolicyFileError(f"mixtures may be nested {MAX_DEPTH} times at most")
+    how = {"how": texts.get("how", "")}
+    mixed = [of_parts(how | _within(name, texts), _within(name, arrays), depth + 1) for name in _MIXED]
+    share = arrays.get("share")
+    if share is None or share.shape != () or share.dtype.kind != "f" or not 0.0 < share < 1.0:
+        raise PolicyFileError(f"the share of a mixture must be one number between 0 and 1, got {share!r:.80}")
+    one, other = ((policy.observation_space, policy.action_space, policy.flat.shape) for policy in mixed)
+    if type(mixed[0]) is not type(mixed[1]) or one != other:
+        raise PolicyFileError("the two policies of a mixture must be of one kind, of the same spaces and the same size")
+    return Mixture(mixed[0], mixed[1], share)
 
 
 def _within(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,8 +125,8 @@ def _within(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:
 def request_of(path: str | Path) -> str:
     """The identity of the request for which the policy in `path` was written; empty if it was for none."""
     try:
-        with Path(path).open("rb") as file:
-            return str(_arrays(file, str(path)).get("request", ""))
+        with open_file(path) as file:
+            return str(_arrays(file, str(path), only=("request",)).get("request", ""))
     except OSError as error:
         raise PolicyFileError(f"cannot read the policy file {path}: {error.strerror or error}") from error
 
@@ -121,8 +146,9 @@ def load_policy(path: str | Path) -> Kept:
     Raises:
         PolicyFileError: the file is missing, damaged, or not one of bpsearch's.
     """
+    path = check_path("path", path)
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             return _read(file, str(path))
     except OSError as error:
         raise PolicyFileError(f"cannot read the policy file {path}: {error.strerror or error}") from error
@@ -141,8 +167,7 @@ def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP:
     - "stochastic-gridworld": of the 10x10 gridworld.
     - "cartpole-swingup", "acrobot": Gaussian networks after 10 and 60 iterations of TRPO.
     """
-    if name not in SHIPPED:
-        raise InvalidArgumentError(f"policy must be one of {', '.join(SHIPPED)}, got {name!r}")
+    check_choice("policy", name, SHIPPED)
     with (resources.files("bpsearch") / "data" / f"{name}.npz").open("rb") as file:
         policy = _read(file, name)  # type: ignore[arg-type]
     assert isinstance(policy, SoftmaxTable | GaussianMLP)
@@ -158,11 +183,13 @@ def _read(file: BinaryIO, name: str) -> Kept:
         raise PolicyFileError(f"{name} does not hold a policy: {error}") from error
 
 
-def _arrays(file: BinaryIO, name: str) -> dict[str, Any]:
+def _arrays(file: BinaryIO, name: str, only: tuple[str, ...] | None = None) -> dict[str, Any]:
     try:
-        found, arrays = read_npz(file)
+        found, arrays = read_npz(file, limit=MAX_POLICY_BYTES, expansion=LARGEST_EXPANSION, only=only)
     except ValueError as error:
         raise PolicyFileError(f"{name} is damaged or no npz file: {error}") from error
     if found != FORMAT:
-        raise PolicyFileError(f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {found!r}")
+        raise PolicyFileError(
+            f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {shown(found)!r}"
+        )
     return arrays

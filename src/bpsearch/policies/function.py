@@ -10,8 +10,9 @@ from jaxtyping import PyTree
 from numpy.typing import ArrayLike
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.checks import quote
 from bpsearch._core.jaxtools import pytree
-from bpsearch.errors import UnknownProbabilitiesError
+from bpsearch.errors import InvalidArgumentError, UnknownProbabilitiesError
 from bpsearch.policies.base import Policy, clipped
 
 
@@ -35,6 +36,13 @@ class FunctionPolicy(Policy):
     vectorized: bool = False
     is_deterministic: bool = False
     traceable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InvalidArgumentError(f"function must be callable, got {quote(self.function)}")
+        spaces = self.spaces
+        if not (isinstance(spaces, tuple) and len(spaces) == 2 and all(isinstance(s, gymnasium.Space) for s in spaces)):
+            raise InvalidArgumentError(f"spaces must be an observation space and an action space, got {quote(spaces)}")
 
     @property
     def row_multiple(self) -> int:  # type: ignore[override]

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations, Scalar
+from bpsearch._core.checks import check_real, check_type
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace, to_numpy
 from bpsearch.policies.base import Policy
 
@@ -43,6 +44,14 @@ class Mixture(Policy):
     evaluation: Policy
     component: Policy
     share: Scalar
+
+    def __post_init__(self) -> None:
+        for name in ("evaluation", "component"):
+            check_type(name, getattr(self, name), Policy, "a policy of bpsearch")
+        if not isinstance(self.share, jax.Array):  # which may be traced
+            check_real(
+                "share", self.share[()] if isinstance(self.share, np.ndarray) else self.share, above=0.0, high=1.0
+            )
 
     @property
     def traceable(self) -> bool:  # type: ignore[override]

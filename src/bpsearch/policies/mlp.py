@@ -16,7 +16,8 @@ from numpy.typing import DTypeLike
 
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, Observations
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_choice, check_integer, check_seed, check_type
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
@@ -44,17 +45,18 @@ class MLP(Policy):
     _head_names: ClassVar[tuple[str, ...]] = ()  # fields with parameters that belong to no layer
 
     def __post_init__(self) -> None:
-        if self.adapt not in ("all", "last"):
-            raise InvalidArgumentError(f'adapt must be "all" or "last", got {self.adapt!r}')
+        check_choice("adapt", self.adapt, ("all", "last"))
+        for name in ("weights", "biases"):
+            check_type(name, getattr(self, name), (tuple, list), "a tuple of arrays, one for each layer")
         if not self.weights or len(self.weights) != len(self.biases):
             raise InvalidArgumentError(
                 f"a network needs as many biases as weights and at least one of each, got {len(self.weights)} weights "
                 f"and {len(self.biases)} biases"
             )
-        dtype = np.asarray(self.weights[0]).dtype
+        dtype = own_array("weights of layer 0", self.weights[0]).dtype
         if dtype not in (np.float32, np.float64):
             raise InvalidArgumentError(f"parameters must be 32-bit or 64-bit floats, got {dtype}")
-        inputs = np.shape(self.weights[0])[-1]
+        inputs = np.shape(self.weights[0])[-1] if np.ndim(self.weights[0]) else 0
         weights, biases = [], []
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             outputs = np.shape(bias)[0] if np.ndim(bias) == 1 else 0
@@ -101,8 +103,7 @@ class MLP(Policy):
 
     def adapting(self, adapt: Adapt) -> Self:
         """The same policy with θ standing for "all" parameters or for those of the "last" layer."""
-        if adapt not in ("all", "last"):
-            raise InvalidArgumentError(f'adapt must be "all" or "last", got {adapt!r}')
+        check_choice("adapt", adapt, ("all", "last"))
         return replace(self, adapt=adapt)
 
     def log_prob(self, observations: Observations, actions: Array) -> Array:
@@ -261,12 +262,12 @@ class CategoricalMLP(MLP):
 
 def frozen_array(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """`value` as a read-only array, if it has this shape and type and is finite."""
-    array = np.array(value)
+    array = np.array(own_array(name, value))
     if array.shape != shape or 0 in shape or array.dtype != dtype:
         raise InvalidArgumentError(
             f"{name} must be of shape {shape} without empty axes and type {dtype}, got {array.shape} and {array.dtype}"
         )
-    if not np.isfinite(array).all():
+    if not (np.isfinite(array.min()) and np.isfinite(array.max())):  # without an array of its size
         raise InvalidArgumentError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     array.flags.writeable = False
     return array
@@ -277,7 +278,7 @@ def _random_layers(
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     if not isinstance(observation_space, gymnasium.spaces.Box) or len(observation_space.shape) != 1:
         raise InvalidArgumentError(f"a network needs a Box of vectors as observation space, got {observation_space}")
-    generator = np.random.default_rng(check_integer("seed", seed, at_least=0))
+    generator = np.random.default_rng(check_seed(seed))
     sizes = [observation_space.shape[0], *(check_integer("a hidden size", size) for size in hidden), outputs]
     pairs = list(itertools.pairwise(sizes))
     limits = [math.sqrt(6.0 / (fan_in + fan_out)) for fan_in, fan_out in pairs]

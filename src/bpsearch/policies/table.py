@@ -1,5 +1,6 @@
 """Softmax policy over a table of logits."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,6 +12,7 @@ import numpy as np
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.foreign import MAX_BYTES, own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError, SupportError
 from bpsearch.policies.base import Policy
@@ -30,16 +32,17 @@ class SoftmaxTable(Policy):
     logits: Array
 
     def __post_init__(self) -> None:
-        logits = np.array(self.logits, dtype=np.float64)
+        logits = np.array(own_array("logits", self.logits), dtype=np.float64)
         if logits.ndim != 2 or 0 in logits.shape:
             raise InvalidArgumentError(f"logits must have the shape (states, actions), got {logits.shape}")
-        bad = np.isnan(logits) | np.isposinf(logits)
-        if bad.any():
-            state, action = np.argwhere(bad)[0]
+        largest = logits.max(axis=1)  # of each state; no array of the table's size, which may be large, is made
+        empty = np.isneginf(largest)
+        if not np.isfinite(largest[~empty]).all():
+            state = np.argmax(np.isnan(largest) | np.isposinf(largest))
+            action = np.argmax(np.isnan(logits[state]) | np.isposinf(logits[state]))
             raise InvalidArgumentError(
                 f"logits must be finite or -inf, got {logits[state, action]} for state {state}, action {action}"
             )
-        empty = ~np.isfinite(logits).any(axis=1)
         if empty.any():
             raise InvalidArgumentError(
                 f"every state needs an action of positive probability, state {np.argmax(empty)} has none"
@@ -50,12 +53,17 @@ class SoftmaxTable(Policy):
     @classmethod
     def uniform(cls, states: int, actions: int) -> Self:
         """The policy that takes every action with the same probability."""
-        return cls(np.zeros((check_integer("states", states), check_integer("actions", actions))))
+        shape = check_integer("states", states), check_integer("actions", actions)
+        if 8 * math.prod(shape) > MAX_BYTES:
+            raise InvalidArgumentError(
+                f"a table of {shape[0]} states and {shape[1]} actions takes more than {MAX_BYTES} bytes"
+            )
+        return cls(np.zeros(shape))
 
     @classmethod
     def from_probabilities(cls, probabilities: Array) -> Self:
         """The policy with these action probabilities, (S, A); a probability of 0 is kept as exactly 0."""
-        p = np.asarray(probabilities, dtype=np.float64)
+        p = np.asarray(own_array("probabilities", probabilities), dtype=np.float64)
         if p.ndim != 2 or not np.isfinite(p).all() or (p < 0).any() or not np.allclose(p.sum(axis=-1), 1.0):
             raise InvalidArgumentError("probabilities must be an array (S, A) of non-negative rows that sum to 1")
         with np.errstate(divide="ignore"):
@@ -70,6 +78,9 @@ class SoftmaxTable(Policy):
     def with_probability(self, state: int, action: int, probability: float) -> Self:
         """The same policy but for π(action|state); the state's other actions keep their proportions."""
         check_real("probability", probability, low=0.0, high=1.0)
+        for name, value, count in zip(("state", "action"), (state, action), self.logits.shape, strict=True):
+            if check_integer(name, value, at_least=0) >= count:
+                raise InvalidArgumentError(f"{name} must be below {count}, got {value}")
         p = self.probabilities
         rest = 1.0 - p[state, action]
         if rest == 0.0 and probability < 1.0:

@@ -7,12 +7,14 @@ import jax
 import numpy as np
 from gymnasium import Space, spaces
 
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_type, quote
+from bpsearch._core.foreign import MAX_BYTES
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
-from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
+from bpsearch.envs.spaces import MisfitError, first, outside
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
@@ -21,6 +23,8 @@ from bpsearch.sampling.trajectories import Trajectories
 
 __all__ = ["GymnasiumSampler", "check_spaces", "sample"]
 
+MAX_EPISODES = 10**8  # of one batch
+_STEP_BYTES = 17  # of reward, log-probability and mask, which every step has
 CHUNK = 1000  # episodes per random stream and compiled call; bounds memory, and results do not depend on it being met
 
 
@@ -59,7 +63,11 @@ def sample(
     Returns:
         The batch, checked, as NumPy arrays.
     """
+    check_type("policy", policy, Policy, "a policy of bpsearch (`bpsearch.policies.resolve.load` makes one)")
     check_integer("episodes", episodes)
+    check_integer("batch", batch, at_least=0)
+    if episodes > MAX_EPISODES:
+        raise InvalidArgumentError(f"episodes must be at most {MAX_EPISODES} in one batch, got {quote(episodes)}")
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
     check_integer("resets", resets, at_least=0)
@@ -85,6 +93,12 @@ def _sample_compiled(
     env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int, resets: int
 ) -> Trajectories:
     check_spaces(env, policy)
+    size = episodes * env.horizon * _STEP_BYTES
+    if size > MAX_BYTES:
+        raise InvalidArgumentError(
+            f"{episodes} episodes of {env.horizon} steps would take more than {MAX_BYTES} bytes: sample fewer "
+            f"of them, or cut them by a smaller horizon"
+        )
     key = batch_key(seed, batch)
     chunk = max(CHUNK // repeats, 1) * repeats
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
@@ -94,9 +108,26 @@ def _sample_compiled(
     fields = ["observations", "actions", "rewards", "log_probs", "mask", "final_observations"]
     fields += ["resets"] if resets else []
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
+    _check_joined(env, joined)
     return Trajectories(
         **joined, behavior_parameters=to_numpy(policy.flat), seed=np.array([seed, batch], dtype=np.int64)
     )
+
+
+def _check_joined(env: CompiledEnv, joined: dict[str, Any]) -> None:
+    """Refuse what a compiled environment shows outside of its countable space: a table would look up another state."""
+    for name in ("observations", "final_observations"):
+        values, leading = joined[name], 1 if name.startswith("final") else 2
+        try:
+            bad = None if values.dtype.kind == "f" else outside(env.observation_space, values, leading)
+        except MisfitError as misfit:
+            raise InvalidTrajectoriesError(f"each of the {name} {misfit}; the batch is not counted") from misfit
+        at = None if bad is None else first(bad)
+        if at is not None:
+            raise InvalidTrajectoriesError(
+                f"{name} of episode {at[0]} hold {values[at]}, but the environment declares {env.observation_space}; "
+                f"the batch is not counted"
+            )
 
 
 def check_spaces(env: HasSpaces, policy: Policy) -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array
+from bpsearch._core.jaxtools import in_turn
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
@@ -84,6 +85,7 @@ def trajectories_inside_jit(**arrays: Array) -> Trajectories:
     return batch
 
 
+@in_turn
 @partial(jax.jit, static_argnames=("episodes", "repeats", "resets"))
 def jitted_rollout(
     env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1, resets: int = 0

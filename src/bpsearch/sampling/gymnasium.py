@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -11,14 +11,23 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_choice, check_integer, check_type
 from bpsearch._core.jaxtools import replace, to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
+from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers, reset_seeds
-from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.sampling.slots import (
+    EnvSlots,
+    ObservationError,
+    Slots,
+    SlotsCrashedError,
+    VectorSlots,
+    empty_observations,
+    write,
+)
 from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
@@ -67,15 +76,16 @@ class GymnasiumSampler:
         vectorization: Literal["sync", "async"] = "sync",
         horizon: int | None = None,
     ) -> None:
-        if vectorization not in ("sync", "async"):
-            raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
+        check_choice("vectorization", vectorization, ("sync", "async"))
+        if env_kwargs is not None:
+            check_type("env_kwargs", env_kwargs, dict, "a dict of arguments")
         self.source, self.env_kwargs = env, env_kwargs
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
         self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
         if self._given is not None:
             own = self._given.num_envs if isinstance(self._given, VectorEnv) else 1
-            if num_envs not in (None, own):
+            if num_envs is not None and check_integer("num_envs", num_envs) != own:
                 raise InvalidArgumentError(
                     f"num_envs must be {own}, the number of environments in {env!r}, got {num_envs}; give an id or a "
                     f"factory to choose it"
@@ -143,8 +153,8 @@ class GymnasiumSampler:
         """(n, ...), what is observed first after a reset with each seed."""
         found = empty_observations(self.observation_space, len(seeds))
         count = self._slots.count
-        for first in range(0, len(seeds), count):
-            some = seeds[first : first + count]
+        for begin in range(0, len(seeds), count):
+            some = seeds[begin : begin + count]
             try:
                 self._slots.start(range(len(some)), some)
             except SlotsCrashedError as crash:
@@ -152,7 +162,15 @@ class GymnasiumSampler:
                     f"the environment failed when it was reset with one of the seeds {list(some)}, with "
                     f"{type(crash.__cause__).__name__}: {crash.__cause__}; resets='never' does without further resets"
                 ) from crash.__cause__
-            write(found, slice(first, first + count), _rows(self._slots.observations, slice(len(some))))
+            write(found, slice(begin, begin + count), _rows(self._slots.observations, slice(len(some))))
+        for name, space, values in parts_of(self.observation_space, found, "observation"):
+            bad = outside(space, values, 1)
+            at = None if bad is None else first(bad, np.ones(len(seeds), bool))
+            if at is not None:
+                raise InvalidTrajectoriesError(
+                    f"the first {name} after a reset with the seed {seeds[at[0]]} is {values[at[0]]}, which is not one "
+                    f"of {space}; the batch is not counted"
+                )
         return found
 
     def _check_resets(
@@ -164,8 +182,8 @@ class GymnasiumSampler:
         began = time.perf_counter()
         again = self._reset([episode_numbers(seed, batch, episode, repeats)[0] for episode in rows])
         price = (time.perf_counter() - began) / len(rows)
-        first = _rows(trajectories.observations, (slice(len(rows)), 0))
-        same = jax.tree_util.tree_map(lambda a, b: bool(np.array_equal(a, b)), first, again)
+        before = _rows(trajectories.observations, (slice(len(rows)), 0))
+        same = jax.tree_util.tree_map(lambda a, b: bool(np.array_equal(a, b)), before, again)
         if not all(jax.tree_util.tree_leaves(same)):
             self.no_resets = "starts do not come again when the environment is reset with the same seed"
         # The time of an episode of full length: that of those that ran would depend on what happened in them.
@@ -282,19 +300,19 @@ class _Run:
                     stream.random(out=noise[slot])
                     streams[slot] = stream
                 step[free] = position[free] = 0
-                slots.start(free, seeds)
+                self._obey(slots.start, free, seeds, step)
                 running = [slot for slot in range(count) if self.episode[slot] >= 0]
-                self._check("observation", slots.observations, step)
+                self._check_observations(slots, step)
             if not running:
                 return
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
+            self._obey(slots.step, running, clipped(slots.action_space, executed) if bounded else executed, step + 1)
             records.after(slots.rewards)
-            self._check("reward", slots.rewards, step)
+            self._check_rewards(slots.rewards, step)
             step = step + 1
-            self._check("observation", slots.observations, step)
+            self._check_observations(slots, step)
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 ended = [slot for slot in running if over[slot]]
@@ -310,15 +328,34 @@ class _Run:
                         streams[slot].random(out=noise[slot])
                 position %= _NOISE_STEPS
 
-    def _check(self, what: str, values: Observations, step: NumpyArray) -> None:
-        """Refuse a number that no episode can have before the policy or the environment chokes on it."""
-        for array in values.values() if isinstance(values, dict) else (values,):
-            if isinstance(array, dict):
-                self._check(what, array, step)
-            elif array.dtype.kind == "f" and not np.isfinite(array).all():
-                finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-                for slot in np.flatnonzero(~finite & (self.episode >= 0)):
-                    raise InvalidTrajectoriesError(
-                        f"{what} of episode {self.episode[slot]}, step {step[slot]} is {array[slot]}: every {what} "
-                        f"must be finite; the batch is not counted"
-                    )
+    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
+        """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
+        try:
+            act(slots, what)
+        except ObservationError as error:
+            slot = slots[0] if error.slot is None else error.slot
+            raise InvalidTrajectoriesError(
+                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
+                f"{error.expected}; the batch is not counted"
+            ) from error
+
+    def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
+        """Refuse what no episode can show before the policy or the environment chokes on it."""
+        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
+            bad = outside(space, values, 1)
+            at = None if bad is None else first(bad, self.episode >= 0)
+            if at is not None:
+                must = "finite" if values.dtype.kind == "f" else f"one of {space}"
+                self._refuse(name, values, at[0], step, must)
+
+    def _check_rewards(self, rewards: NumpyArray, step: NumpyArray) -> None:
+        if not np.isfinite(rewards).all():
+            at = first(~np.isfinite(rewards), self.episode >= 0)
+            if at is not None:
+                self._refuse("reward", rewards, at[0], step, "finite")
+
+    def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
+        raise InvalidTrajectoriesError(
+            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
+            f"{must}; the batch is not counted"
+        )

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bpsearch._core.npz import read_npz
+from bpsearch._core.npz import open_file, read_npz
+from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.sampling.packing import pack, unpack
 from bpsearch.sampling.trajectories import Trajectories
@@ -56,13 +57,15 @@ def load_npz(path: str | Path) -> Delivery:
         InvalidTrajectoriesError: the file is missing, damaged, of another format, or its arrays are no episodes.
     """
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             found, arrays = read_npz(file)
+            request = str(arrays.pop("request", ""))
     except (OSError, ValueError) as error:
         raise InvalidTrajectoriesError(f"cannot read episodes from {path}: {error}") from error
     if found != FORMAT:
-        raise InvalidTrajectoriesError(f"{path} does not hold episodes: expected the format {FORMAT!r}, got {found!r}")
-    request = str(arrays.pop("request", ""))
+        raise InvalidTrajectoriesError(
+            f"{path} does not hold episodes: expected the format {FORMAT!r}, got {shown(found)!r}"
+        )
     try:
         return Delivery(unpack(arrays), request)
     except InvalidTrajectoriesError as error:

@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.foreign import own_array
+from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.sampling.trajectories import Trajectories
 
 SEPARATOR = "."  # between the name of a field and the keys of dict observations
 _PER_STEP = ("observations", "actions", "rewards", "log_probs")
 _ORIGIN = ("behavior_parameters", "seed")
+_KNOWN = ("lengths", "steps", *_PER_STEP, "final_observations", "resets", *_ORIGIN)
+# Bytes that a padded batch may take: so many, and so many times those of the steps that it holds.
+PADDING_BYTES, LARGEST_PADDING = 2**28, 64
 
 
 def pack(trajectories: Trajectories) -> dict[str, NumpyArray]:
@@ -25,11 +30,11 @@ def pack(trajectories: Trajectories) -> dict[str, NumpyArray]:
     mask = trajectories.mask
     arrays = {"lengths": np.asarray(trajectories.lengths), "steps": np.asarray(np.int64(mask.shape[1]))}
     for name in _PER_STEP:
-        arrays |= {key: array[mask] for key, array in _named(name, getattr(trajectories, name)).items()}
+        arrays |= {key: array[mask] for key, array in name_arrays(name, getattr(trajectories, name)).items()}
     if trajectories.final_observations is not None:
-        arrays |= _named("final_observations", trajectories.final_observations)
+        arrays |= name_arrays("final_observations", trajectories.final_observations)
     if trajectories.resets is not None:
-        arrays |= _named("resets", trajectories.resets)
+        arrays |= name_arrays("resets", trajectories.resets)
     for name in _ORIGIN:
         value = getattr(trajectories, name)
         if value is not None:
@@ -45,47 +50,72 @@ def unpack(arrays: Mapping[str, NumpyArray]) -> Trajectories:
     """
     for name in ("lengths", "actions", "rewards", "log_probs"):
         if name not in arrays:
-            raise InvalidTrajectoriesError(f"the array {name!r} is missing; there are {', '.join(sorted(arrays))}")
-    lengths = np.asarray(arrays["lengths"])
-    if lengths.ndim != 1 or not len(lengths) or not np.issubdtype(lengths.dtype, np.integer) or lengths.min() < 1:
+            raise InvalidTrajectoriesError(
+                f"the array {name!r} is missing; there are {shown(', '.join(sorted(arrays)))}"
+            )
+    known = [key for name in _KNOWN for key in _keys(name, arrays)]
+    arrays = {name: own_array(name, arrays[name], error=InvalidTrajectoriesError) for name in known}
+    lengths = arrays["lengths"]
+    if lengths.ndim != 1 or not len(lengths) or lengths.dtype.kind not in "iu" or lengths.min() < 1:
         raise InvalidTrajectoriesError(
-            f"lengths must be a vector of whole numbers of at least 1, one for each episode, got {lengths!r}"
+            f"lengths must be a vector of whole numbers of at least 1, one for each episode, got {lengths!r:.200}"
         )
-    steps = int(arrays.get("steps", lengths.max()))
-    if steps < lengths.max():
-        raise InvalidTrajectoriesError(f"steps must be at least the longest episode's {lengths.max()}, got {steps}")
+    total = sum(map(int, lengths))  # as Python's: a sum of 64 bits may wrap around
+    steps = _steps(arrays, int(lengths.max()))
+    per_step = [key for name in _PER_STEP for key in _keys(name, arrays)]
+    for name in per_step:
+        if arrays[name].ndim == 0 or len(arrays[name]) != total:
+            raise InvalidTrajectoriesError(
+                f"{name} must have one row for each of the {total} steps that lengths add up to, got the shape "
+                f"{arrays[name].shape}"
+            )
+    packed = sum(arrays[name].nbytes for name in per_step)
+    size, allowed = packed // total * len(lengths) * steps, PADDING_BYTES + LARGEST_PADDING * packed
+    if size > allowed:
+        raise InvalidTrajectoriesError(
+            f"{len(lengths)} episodes padded to {steps} steps would take {size} bytes of memory, at most {allowed} are "
+            f"allowed for their {total} steps; tell them in smaller batches"
+        )
     mask = np.arange(steps) < lengths[:, None]
 
-    def padded(array: NumpyArray, name: str) -> NumpyArray:
-        rows = np.asarray(array)
-        if rows.ndim == 0 or len(rows) != lengths.sum():
-            raise InvalidTrajectoriesError(
-                f"{name} must have one row for each of the {lengths.sum()} steps that lengths add up to, got the shape "
-                f"{rows.shape}"
-            )
+    def padded(rows: NumpyArray) -> NumpyArray:
         result = np.zeros((*mask.shape, *rows.shape[1:]), rows.dtype)
         result[mask] = rows
         return result
 
-    fields = {name: padded(arrays[name], name) for name in ("actions", "rewards", "log_probs")}
-    observations = _tree("observations", {key: padded(arrays[key], key) for key in _keys("observations", arrays)})
-    finals = _tree("final_observations", {key: np.asarray(arrays[key]) for key in _keys("final_observations", arrays)})
+    fields = {name: padded(arrays[name]) for name in ("actions", "rewards", "log_probs")}
+    observations = _tree("observations", {key: padded(arrays[key]) for key in _keys("observations", arrays)})
+    finals = _tree("final_observations", {key: arrays[key] for key in _keys("final_observations", arrays)})
     if observations is None:
-        raise InvalidTrajectoriesError(f"the array 'observations' is missing; there are {', '.join(sorted(arrays))}")
-    resets = _tree("resets", {key: np.asarray(arrays[key]) for key in _keys("resets", arrays)})
-    origin = {name: np.asarray(arrays[name]) for name in _ORIGIN if name in arrays}
+        raise InvalidTrajectoriesError(
+            f"the array 'observations' is missing; there are {shown(', '.join(sorted(arrays)))}"
+        )
+    resets = _tree("resets", {key: arrays[key] for key in _keys("resets", arrays)})
+    origin = {name: arrays[name] for name in _ORIGIN if name in arrays}
     return Trajectories(observations, **fields, mask=mask, final_observations=finals, resets=resets, **origin)
 
 
-def _named(name: str, tree: Any) -> dict[str, NumpyArray]:
-    """The arrays of a nested dict by their path; `name` itself for a single array."""
+def _steps(arrays: Mapping[str, NumpyArray], longest: int) -> int:
+    """The T to which the batch is padded."""
+    given = arrays.get("steps")
+    if given is None:
+        return longest
+    if given.ndim or given.dtype.kind not in "iu":
+        raise InvalidTrajectoriesError(f"steps must be one whole number, got {given!r:.200}")
+    if int(given) < longest:
+        raise InvalidTrajectoriesError(f"steps must be at least the longest episode's {longest}, got {given}")
+    return int(given)
+
+
+def name_arrays(name: str, tree: Any) -> dict[str, NumpyArray]:
+    """The arrays of a nested dict by their path, as `pack` names them; `name` itself for a single array."""
     if not isinstance(tree, dict):
         return {name: np.asarray(tree)}
     found: dict[str, NumpyArray] = {}
     for key, value in tree.items():
         if SEPARATOR in key:
             raise InvalidTrajectoriesError(f"a key of dict observations must not have a {SEPARATOR!r}, got {key!r}")
-        found |= _named(f"{name}{SEPARATOR}{key}", value)
+        found |= name_arrays(f"{name}{SEPARATOR}{key}", value)
     return found
 
 
@@ -103,5 +133,9 @@ def _tree(name: str, arrays: dict[str, NumpyArray]) -> Any:
         inner = tree
         for parent in parents:
             inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                break
+        if not isinstance(inner, dict) or last in inner:
+            raise InvalidTrajectoriesError(f"{shown(key)} cannot be both an array and a dict of arrays")
         inner[last] = array
     return tree or None

@@ -4,12 +4,12 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_seed
 
 
 def batch_key(seed: int, batch: int = 0) -> Array:
     """The key of one batch of episodes; batches and seeds never share a stream."""
-    return jax.random.fold_in(jax.random.key(check_integer("seed", seed, at_least=0), impl="threefry2x32"), batch)
+    return jax.random.fold_in(jax.random.key(check_seed(seed), impl="threefry2x32"), batch)
 
 
 def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tuple[int, np.random.Generator]:
@@ -18,7 +18,7 @@ def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tu
     No two episodes share a stream, as those of the seeds 0 and 1 do if an environment counts its seeds up. With
     `repeats`, so many neighbors have the environment's seed of the first of them.
     """
-    entropy = check_integer("seed", seed, at_least=0)
+    entropy = check_seed(seed)
 
     def start(number: int) -> tuple[int, np.random.Generator]:
         sequence = np.random.SeedSequence(entropy, spawn_key=(batch, number))
@@ -32,5 +32,5 @@ def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tu
 
 def reset_seeds(seed: int, batch: int, episode: int, count: int) -> list[int]:
     """Seeds of further resets for one episode: those of no episode, and no others'."""
-    sequence = np.random.SeedSequence(check_integer("seed", seed, at_least=0), spawn_key=(batch, episode, 1))
+    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(batch, episode, 1))
     return [int(number) for number in sequence.generate_state(count)]

@@ -9,7 +9,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch.errors import InvalidArgumentError
+from bpsearch._core.foreign import KINDS, own_array
+from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 
 _SPACES = (
     gymnasium.spaces.Box,
@@ -25,6 +26,20 @@ class SlotsCrashedError(Exception):
     def __init__(self, slots: Sequence[int]) -> None:
         super().__init__(slots)
         self.slots = slots
+
+
+class ObservationError(Exception):
+    """An environment gave something else than it declares.
+
+    Attributes:
+        expected: what it declares.
+        got: what it gave.
+        slot: in which; None if in all of them.
+    """
+
+    def __init__(self, expected: str, got: Any, slot: int | None = None) -> None:
+        super().__init__(expected, got, slot)
+        self.expected, self.got, self.slot = expected, got, slot
 
 
 class Slots(ABC):
@@ -81,7 +96,7 @@ class EnvSlots(Slots):
                 observation, _ = self._envs[slot].reset(seed=seed)
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            write(self.observations, slot, observation)
+            accept(self.observations, slot, observation)
 
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
@@ -91,8 +106,8 @@ class EnvSlots(Slots):
                 observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            write(observations, slot, observation)
-            rewards[slot] = reward
+            accept(observations, slot, observation)
+            rewards[slot] = reward if isinstance(reward, float) else _reward(reward, slot)
             ended[slot] = terminated or truncated
 
     def close(self) -> None:
@@ -146,7 +161,7 @@ class VectorSlots(Slots):
             raise SlotsCrashedError(slots) from error
         self._fresh = True
         self.ended[list(slots)] = False
-        write(self.observations, slice(None), observations)
+        accept(self.observations, None, observations)
 
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step all sub-environments, since a vector environment cannot step a part of them."""
@@ -159,13 +174,15 @@ class VectorSlots(Slots):
         except Exception as error:
             self._fresh = False
             raise SlotsCrashedError(running) from error
-        write(self.observations, slice(None), observations)
+        accept(self.observations, None, observations)
         self.rewards[:] = 0.0
-        self.rewards[running] = rewards[running]
+        if np.shape(rewards) != self.rewards.shape:
+            raise ObservationError(f"rewards of the shape {self.rewards.shape}", f"the shape {np.shape(rewards)}")
+        self.rewards[running] = own_array("rewards", rewards, error=InvalidTrajectoriesError)[running]
         np.logical_or(terminated, truncated, out=self.ended)
         if self._same_step and self.ended.any():
             for slot in [slot for slot in running if self.ended[slot]]:
-                write(self.observations, slot, _final_observation(info, slot))
+                accept(self.observations, slot, _final_observation(info, slot))
 
     def _revive(self) -> None:
         if self.ended.any():
@@ -195,6 +212,37 @@ def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Observatio
             f"{space}"
         )
     return np.zeros((*leading, *(space.shape or ())), space.dtype)
+
+
+def accept(arrays: Observations, slot: int | None, values: Any) -> None:
+    """`arrays[slot] = values`, of all slots if None, if the values have the shape and the kind that the space declares.
+
+    NumPy would broadcast another shape, cut off what is no whole number, and read a text as a number.
+    """
+    if isinstance(arrays, dict):
+        if not isinstance(values, dict) or values.keys() != arrays.keys():
+            got = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
+            raise ObservationError(f"the keys {sorted(arrays)}", got, slot)
+        for key, array in arrays.items():
+            accept(array, slot, values[key])
+        return
+    if type(values) is not np.ndarray:
+        values = np.asarray(values)
+    expected = arrays.shape if slot is None else arrays.shape[1:]
+    if values.shape != expected:
+        raise ObservationError(f"the shape {expected}", f"{values.shape}", slot)
+    kind = values.dtype.kind
+    if kind not in KINDS or (kind == "f" and arrays.dtype.kind != "f"):
+        raise ObservationError(f"the type {arrays.dtype}", f"{values.dtype}", slot)
+    arrays[slice(None) if slot is None else slot] = values
+
+
+def _reward(reward: Any, slot: int) -> Any:
+    if not isinstance(reward, int | np.integer | np.floating | np.bool_) and (
+        np.shape(reward) != () or np.asarray(reward).dtype.kind not in KINDS
+    ):
+        raise ObservationError("a number as reward", f"{reward!r:.200}", slot)
+    return reward
 
 
 def write(arrays: Observations, index: Any, values: Any) -> None:

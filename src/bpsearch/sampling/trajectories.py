@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Float64, Int, Shaped
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.checks import check_discount, quote
+from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import pytree, to_numpy
 from bpsearch.errors import InvalidTrajectoriesError, SupportError
 
@@ -45,13 +47,17 @@ class Trajectories:
     resets: Observations | None = None
 
     def __post_init__(self) -> None:
-        mask = np.asarray(self.mask, dtype=bool)
+        mask = _own("mask", self.mask)
         if mask.ndim != 2 or 0 in mask.shape:
             raise InvalidTrajectoriesError(
                 f"mask must have the shape (episodes, steps) with at least one of each, got {mask.shape}"
             )
+        if mask.dtype != bool:
+            if not np.isin(mask, (0, 1)).all():
+                raise InvalidTrajectoriesError("mask must be True or False for every step, got other numbers")
+            mask = mask.astype(bool)
         for name in ("observations", "actions", "rewards", "log_probs"):
-            value = to_numpy(getattr(self, name))
+            value = _own(name, getattr(self, name), nested=name == "observations")
             for array in _arrays(value):
                 if array.shape[:2] != mask.shape or (name in ("rewards", "log_probs") and array.ndim != 2):
                     raise InvalidTrajectoriesError(
@@ -59,7 +65,9 @@ class Trajectories:
                     )
             object.__setattr__(self, name, value)
         if self.final_observations is not None:
-            finals = to_numpy(self.final_observations)
+            finals = _own("final_observations", self.final_observations, nested=True)
+            if _paths(finals) != _paths(self.observations):
+                raise InvalidTrajectoriesError("final_observations must have the same keys as the observations")
             for final, array in zip(_arrays(finals), _arrays(self.observations), strict=True):
                 expected = (mask.shape[0], *array.shape[2:])
                 if final.shape != expected:
@@ -68,19 +76,25 @@ class Trajectories:
                     )
             object.__setattr__(self, "final_observations", finals)
         if self.resets is not None:
-            object.__setattr__(self, "resets", self._checked_resets(to_numpy(self.resets)))
+            object.__setattr__(self, "resets", self._checked_resets(_own("resets", self.resets, nested=True)))
         _check_prefix(mask)
         rewards = np.asarray(self.rewards, dtype=np.float64)
         log_probs = np.asarray(self.log_probs, dtype=np.float64)
         _check_finite("reward", rewards, mask)
         for array in _arrays(self.observations):
             _check_finite("observation", array, mask)
+        _check_finite("action", np.asarray(self.actions), mask)
+        for array in _arrays(self.final_observations):
+            _check_finals(array)
+        _own_origin(self)
         _check_log_probs(log_probs, mask, self.actions)
         object.__setattr__(self, "mask", mask)
         object.__setattr__(self, "rewards", np.where(mask, rewards, 0.0))
         object.__setattr__(self, "log_probs", np.where(mask, log_probs, 0.0))
 
     def _checked_resets(self, resets: Observations) -> Observations:
+        if _paths(resets) != _paths(self.observations):
+            raise InvalidTrajectoriesError("resets must have the same keys as the observations")
         for further, array in zip(_arrays(resets), _arrays(self.observations), strict=True):
             expected = (len(array), *array.shape[2:])
             if further.ndim < 2 or further.shape[1] < 1 or (len(further), *further.shape[2:]) != expected:
@@ -111,11 +125,17 @@ class Trajectories:
 
     def returns(self, discount: float = 1.0) -> Float64[Array, " episodes"]:
         """(N,), g(H) = Σ_t γ^t R_t."""
+        check_discount(discount)
         returns: Array = self.rewards @ (discount ** np.arange(self.mask.shape[1], dtype=np.float64))
         return returns
 
     def take(self, episodes: Int[NumpyArray, " taken"]) -> "Trajectories":
         """A batch of the episodes with these numbers, in this order."""
+        episodes = own_array("episodes", episodes, kinds="iu", error=InvalidTrajectoriesError)
+        if episodes.ndim != 1 or not len(episodes) or episodes.min() < 0 or episodes.max() >= len(self):
+            raise InvalidTrajectoriesError(
+                f"episodes must be a vector of numbers from 0 to {len(self) - 1}, got {quote(episodes)}"
+            )
 
         def rows(name: str) -> Any:
             return jax.tree_util.tree_map(lambda array: array[episodes], getattr(self, name))
@@ -130,8 +150,15 @@ class Trajectories:
     @staticmethod
     def concatenate(batches: Sequence["Trajectories"]) -> "Trajectories":
         """One batch of all episodes of `batches`, in order; the origin is kept only where all batches share it."""
+        if not isinstance(batches, list | tuple) or not all(isinstance(batch, Trajectories) for batch in batches):
+            raise InvalidTrajectoriesError(f"batches must be a list of Trajectories, got {quote(batches)}")
         if not batches:
             raise InvalidTrajectoriesError("cannot concatenate an empty list of batches")
+        if (
+            len({(str(_paths(b.observations)), b.actions.shape[2:]) for b in batches}) > 1
+            or len({tuple(array.shape[2:] for array in _arrays(b.observations)) for b in batches}) > 1
+        ):
+            raise InvalidTrajectoriesError("the batches must have observations and actions of the same shapes")
         horizon = max(batch.mask.shape[1] for batch in batches)
 
         def joined(name: str) -> Any:
@@ -157,8 +184,32 @@ class Trajectories:
         )
 
 
-def _arrays(observations: Observations) -> list[NumpyArray]:
+def _arrays(observations: Observations | None) -> list[NumpyArray]:
     return jax.tree_util.tree_leaves(observations)
+
+
+def _paths(observations: Observations) -> list[str]:
+    return [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(observations)]
+
+
+def _own(name: str, value: Any, *, nested: bool = False) -> Any:
+    """An array as ours, or, where they may be nested, a dict of such arrays."""
+    if nested and isinstance(value, dict):
+        if not value or not all(isinstance(key, str) for key in value):
+            raise InvalidTrajectoriesError(f"the keys of {name} must be texts, got {list(value)!r:.200}")
+        return {key: _own(f"{name}[{key!r}]", part, nested=True) for key, part in value.items()}
+    return own_array(name, value, error=InvalidTrajectoriesError)
+
+
+def _own_origin(trajectories: Trajectories) -> None:
+    for name, kinds in (("behavior_parameters", "f"), ("seed", "iu")):
+        value = getattr(trajectories, name)
+        if value is None:
+            continue
+        array = own_array(name, value, kinds=kinds, error=InvalidTrajectoriesError)
+        if array.ndim != 1:
+            raise InvalidTrajectoriesError(f"{name} must be a vector, got the shape {array.shape}")
+        object.__setattr__(trajectories, name, array)
 
 
 def _padded(tree: Observations, horizon: int) -> Any:
@@ -188,6 +239,15 @@ def _check_finite(what: str, values: NumpyArray, mask: NumpyArray) -> None:
         raise InvalidTrajectoriesError(
             f"{what} of episode {episode}, step {step} is {values[episode, step]}: every {what} must be finite; "
             f"the batch is not counted"
+        )
+
+
+def _check_finals(finals: NumpyArray) -> None:
+    if finals.dtype.kind == "f" and not np.isfinite(finals).all():
+        episode = np.argwhere(~np.isfinite(finals))[0][0]
+        raise InvalidTrajectoriesError(
+            f"the final observation of episode {episode} is {finals[episode]}: every observation must be finite; the "
+            f"batch is not counted"
         )
 
 

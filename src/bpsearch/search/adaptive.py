@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch._core.arrays import Array, Flag, Scalar
-from bpsearch._core.checks import check_real
-from bpsearch._core.jaxtools import in_64_bit, pytree, replace, to_numpy
+from bpsearch._core.checks import check_real, check_type
+from bpsearch._core.jaxtools import in_64_bit, in_turn, pytree, replace, to_numpy
 from bpsearch.control_variates.modeled import Arguments, ModeledState
 from bpsearch.control_variates.scores import check_size
 from bpsearch.control_variates.tabular_model import TabularModel
@@ -121,7 +121,7 @@ class AdaptiveBPG(CompiledSearch[AdaptiveState], numbers=("model",)):
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> AdaptiveState:
         """Before the first batch: θ_0 = θ_e."""
-        policy.check_searchable()
+        check_type("policy", policy, Policy, "a policy of bpsearch").check_searchable()
         parameters = to_numpy(policy.flat)
         size = check_size(policy)
         zero, vector, candidates = np.float64(0.0), np.zeros(size), len(CANDIDATES)
@@ -177,6 +177,7 @@ def _value(search: AdaptiveBPG, shift: Scalar, arguments: Arguments) -> tuple[Ar
     return values, weights, search.estimator.function(rewards, jnp.zeros_like(ratios), *rest)
 
 
+@in_turn
 @jax.jit
 def _propose(
     search: AdaptiveBPG,

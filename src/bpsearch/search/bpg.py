@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch._core.arrays import Array, Flag, Scalar
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_type
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace, to_numpy
 from bpsearch.control_variates.modeled import Arguments, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
@@ -99,7 +99,7 @@ class BPG(CompiledSearch[BPGState], numbers=("step_size", "model")):
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> BPGState:
         """Before the first batch: θ_0 = θ_e."""
-        policy.check_searchable()
+        check_type("policy", policy, Policy, "a policy of bpsearch").check_searchable()
         parameters = to_numpy(policy.flat)
         return BPGState(
             objective=self.objective.init(policy, discount),

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch._core.checks import check_type
+from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
 from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
 from bpsearch.errors import OnPolicyError
@@ -106,6 +107,7 @@ class CompiledSearch(Search[S]):
         Raises:
             WeightOverflowError: a value or its square does not fit a 64-bit float.
         """
+        check_type("batch", batch, Trajectories, "Trajectories")
         evaluation = state.objective.evaluation
         update = _jitted_update if evaluation.traceable else _update
         state, info = to_numpy(update(self, state, batch))
@@ -123,4 +125,4 @@ def _update(search: CompiledSearch[S], state: S, batch: Trajectories) -> tuple[S
     return search.update(state, batch)
 
 
-_jitted_update = jax.jit(_update)
+_jitted_update = in_turn(jax.jit(_update))

@@ -3,9 +3,11 @@
 from typing import Any
 
 import gymnasium
+import jax
 import numpy as np
 
 from bpsearch._core.arrays import Array
+from bpsearch.envs.spaces import MisfitError, first, outside, parts_of
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, log_ratios
 from bpsearch.policies.base import Policy
@@ -23,6 +25,11 @@ def check_fit(policy: Policy, trajectories: Trajectories) -> None:
     mask = trajectories.mask
     _check("observation", policy.observation_space, trajectories.observations, mask)
     _check("action", policy.action_space, trajectories.actions, mask)
+    if trajectories.final_observations is not None:
+        _check("final observation", policy.observation_space, trajectories.final_observations, None)
+    if trajectories.resets is not None:
+        count = jax.tree_util.tree_leaves(trajectories.resets)[0].shape[1]
+        _check("reset", policy.observation_space, trajectories.resets, np.ones((len(trajectories), count), bool))
 
 
 def check_log_probs(behavior: Policy, trajectories: Trajectories, number: int) -> None:
@@ -44,24 +51,18 @@ def check_log_probs(behavior: Policy, trajectories: Trajectories, number: int) -
         )
 
 
-def _check(what: str, space: gymnasium.Space[Any], values: Any, mask: Array) -> None:
-    if isinstance(space, gymnasium.spaces.Dict):
-        keys = sorted(values) if isinstance(values, dict) else type(values).__name__
-        if keys != sorted(space.spaces):
-            raise InvalidTrajectoriesError(f"the {what}s must have the keys {sorted(space.spaces)}, got {keys}")
-        for key, part in space.spaces.items():
-            _check(f"{what} {key!r}", part, values[key], mask)
-        return
-    values = np.asarray(values)
-    if space.shape is not None and values.shape[2:] != space.shape:
-        raise InvalidTrajectoriesError(
-            f"each {what} must have the shape {space.shape} of {space}, got {values.shape[2:]}"
-        )
-    if isinstance(space, gymnasium.spaces.Discrete):
-        whole = np.issubdtype(values.dtype, np.integer)
-        bad = mask & ~((values >= space.start) & (values < space.start + space.n) & whole)
-        if bad.any():
-            episode, step = np.argwhere(bad)[0]
-            raise InvalidTrajectoriesError(
-                f"the {what} of episode {episode}, step {step} must be one of {space}, got {values[episode, step]!r}"
-            )
+def _check(what: str, space: gymnasium.Space[Any], values: Any, mask: Array | None) -> None:
+    """Refuse values of another space; (episodes, steps, ...) with a mask, else (episodes, ...)."""
+    leading = 1 if mask is None else 2
+    try:
+        for name, part, array in parts_of(space, values, what):
+            try:
+                bad = outside(part, np.asarray(array), leading)
+            except MisfitError as misfit:
+                raise MisfitError(f"each {name} {misfit}") from misfit
+            at = None if bad is None else first(bad, mask)
+            if at is not None:
+                step = f", step {at[1]}" if mask is not None else ""
+                raise MisfitError(f"the {name} of episode {at[0]}{step} must be one of {part}, got {array[at]!r:.200}")
+    except MisfitError as misfit:
+        raise InvalidTrajectoriesError(str(misfit)) from misfit

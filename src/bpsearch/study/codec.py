@@ -16,9 +16,9 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bpsearch._core.foreign import MAX_BYTES
 from bpsearch.errors import InvalidArgumentError, StoreError
 
-MAX_BYTES = 2**33  # of all arrays of a record, once they are in memory
 MAX_JSON_BYTES = 2**24  # of the facts of a record, or of what it says of its arrays
 _MAX_AXES = 64  # NumPy's own limit
 _CHECKSUM_BYTES = 16

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from bpsearch._core.clock import now
+from bpsearch._core.texts import printable
 from bpsearch.errors import StoreError, StoreLockedError
 
 _NOT_FILES = (
@@ -146,11 +147,6 @@ def sync_directory(directory: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def printable(text: object) -> str:
-    """A text on one line that does nothing to a terminal, however it came about."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
 def _nothing() -> None:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.texts import shown
 from bpsearch.errors import PolicyFileError, StoreError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.files import of_parts, parts_of
@@ -27,6 +28,19 @@ def policy_setting(policy: Policy) -> dict[str, Any]:
     }
 
 
+def policy_kind(settings: Mapping[str, Any]) -> str:
+    """Of which kind the policy of a stored study is.
+
+    Raises:
+        StoreError: the settings do not say it.
+    """
+    policy = settings.get("policy")
+    kind = policy.get("kind") if isinstance(policy, Mapping) else None
+    if not isinstance(kind, str):
+        raise StoreError(f"the study does not say of which kind its policy is, got {shown(repr(policy))}")
+    return kind
+
+
 def policy_arrays(policy: Policy) -> dict[str, NumpyArray]:
     """What a store keeps of a policy."""
     return parts_of(policy)[1]
@@ -38,6 +52,7 @@ def stored_policy(setting: Mapping[str, Any], arrays: Mapping[str, NumpyArray]) 
     Raises:
         StoreError: the store has only the parameters of the policy, and it must be given.
     """
+    policy_kind({"policy": setting})
     try:
         return of_parts(setting, arrays)
     except PolicyFileError as error:

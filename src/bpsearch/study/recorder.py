@@ -1,7 +1,8 @@
 """What a study writes down, and how it is read back."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.clock import now
 from bpsearch._core.interrupts import undisturbed
+from bpsearch._core.texts import shown
 from bpsearch._core.versions import versions
-from bpsearch.errors import StoreError
+from bpsearch.errors import BPSearchError, StoreError
 from bpsearch.inference.stopping import Ended
 from bpsearch.inference.valuation import ValuedBatch
 from bpsearch.sampling.packing import pack, unpack
@@ -49,6 +51,27 @@ class History:
     told_at: dict[int, int]
     asked_at: dict[int, int]
     ended: Ended | None
+
+
+@contextmanager
+def understood(journal: Journal | None) -> Iterator[None]:
+    """What fails within on a journal's account is an error that names it.
+
+    Checksums find accidents; a journal that was made on purpose may hold whatever its checksums fit.
+
+    Raises:
+        StoreError: the journal holds something that no study writes.
+    """
+    try:
+        yield
+    except BPSearchError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        if journal is None or not len(journal):
+            raise
+        raise StoreError(
+            f"{journal} holds a study that this program cannot take up: {type(error).__name__}: {shown(error)}"
+        ) from error
 
 
 class Recorder:
@@ -124,18 +147,20 @@ class Recorder:
             if first.kind != "made" or first.facts.get("format") != FORMAT:
                 raise StoreError(
                     f"{self.journal} holds a study of another version: this program reads format {FORMAT}, got "
-                    f"{first.facts.get('format', 'none')!r}"
+                    f"{shown(repr(first.facts.get('format', 'none')))}"
                 )
-            return _gather(first, [self.journal.facts(i) for i in range(1, len(self.journal))])
+            with understood(self.journal):
+                return _gather(first, [self.journal.facts(i) for i in range(1, len(self.journal))])
 
     def episodes(self, position: int) -> tuple[Trajectories, NumpyArray]:
         """The episodes that the event at this position told, and the parameters of the behavior that was asked."""
         event = self.journal.event(position)
         arrays = dict(event.arrays)
-        parameters = arrays.pop("parameters")
-        if event.facts["behavior"] == _AS_ASKED:
-            arrays["behavior_parameters"] = parameters
-        return unpack(arrays), parameters
+        with understood(self.journal):
+            parameters = arrays.pop("parameters")
+            if event.facts["behavior"] == _AS_ASKED:
+                arrays["behavior_parameters"] = parameters
+            return unpack(arrays), parameters
 
     def parameters(self, position: int) -> NumpyArray:
         """The parameters of the behavior of the request that was asked by the event at this position."""
@@ -189,11 +214,11 @@ def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
                 if kind == "asked":
                     asked_at[entry.number] = position
             else:
-                raise StoreError(f"event {position} is of a kind that this program does not know: {kind!r}")
+                raise StoreError(f"event {position} is of a kind that this program does not know: {shown(kind)!r}")
         except (KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"event {position} is not one of this program: {error!r}") from error
+            raise StoreError(f"event {position} is not one of this program: {shown(repr(error))}") from error
     if sorted(entries) != list(range(len(entries))):
-        raise StoreError(f"the requests are not numbered one after the other, but {sorted(entries)}")
+        raise StoreError(f"the requests are not numbered one after the other, but {sorted(entries)!r:.200}")
     facts = {name: first.facts[name] for name in ("identity", "created", "versions")}
     ordered = [entries[number] for number in sorted(entries)]
     return History(facts["identity"], facts, settings, first.arrays, ordered, told_at, asked_at, ended)

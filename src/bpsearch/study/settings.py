@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch import control_variates, estimands, estimators, inference, methods, search
+from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError, SettingsMismatchError, StoreError
 from bpsearch.estimators.base import Estimator
 
@@ -52,29 +53,40 @@ def build(description: Any) -> Any:
     Raises:
         StoreError: a class or an estimator is not bpsearch's own: who wrote it must give it.
     """
+    try:
+        return _build(description)
+    except StoreError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the study has settings that this program does not know: {shown(error) or type(error).__name__}"
+        ) from error
+
+
+def _build(description: Any) -> Any:
     if not isinstance(description, dict):
         return description
     if "enum" in description:
-        return _own_class(description["enum"])(build(description["value"]))
+        return _own_class(description["enum"])(_build(description["value"]))
     if "estimator" in description:
         own = {found.name: found for found in vars(estimators).values() if isinstance(found, Estimator)}
         found = own.get(description["estimator"])
         if found is None or "code" in description:
             raise StoreError(
-                f"the study uses the estimator {description['estimator']!r}, which is not one of bpsearch: open the "
-                f"study from Python with Study(policy, method, store=...)"
+                f"the study uses the estimator {shown(description['estimator'])!r}, which is not one of bpsearch: open "
+                f"the study from Python with Study(policy, method, store=...)"
             )
         return found
     if "function" in description:
         raise StoreError(
-            f"the study uses the function {description['function']!r}, which no file can hold: open the study from "
-            f"Python with Study(policy, method, estimand=..., store=...)"
+            f"the study uses the function {shown(description['function'])!r}, which no file can hold: open the study "
+            f"from Python with Study(policy, method, estimand=..., store=...)"
         )
     if "tuple" in description:
-        return tuple(build(part) for part in description["tuple"])
+        return tuple(_build(part) for part in description["tuple"])
     if "list" in description:
-        return [build(part) for part in description["list"]]
-    return _own_class(description["class"])(**{name: build(part) for name, part in description["fields"].items()})
+        return [_build(part) for part in description["list"]]
+    return _own_class(description["class"])(**{name: _build(part) for name, part in description["fields"].items()})
 
 
 def check_same(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:
@@ -87,7 +99,7 @@ def check_same(stored: dict[str, Any], given: dict[str, Any], where: str) -> Non
     differ = [name for name in {**old, **new} if not _equal(old.get(name), new.get(name))]
     # Where the class is another, its fields say nothing more.
     roots = [name for name in differ if not any(name.startswith(f"{other}.") for other in differ)]
-    changed = [f"{name} (stored {old.get(name)!r}, given {new.get(name)!r})" for name in roots]
+    changed = [f"{name} (stored {shown(repr(old.get(name)))}, given {shown(repr(new.get(name)))})" for name in roots]
     if changed:
         raise SettingsMismatchError(
             f"{where} holds a study with other settings: {', '.join(changed)}; use the same settings to go on with it, "
@@ -173,7 +185,7 @@ def _own_class(name: str) -> type:
     found = _own_classes().get(name)
     if found is None or not (dataclasses.is_dataclass(found) or issubclass(found, Enum)):
         raise StoreError(
-            f"the study uses {name!r}, which is not a class of bpsearch's searches: open the study from Python with "
-            f"Study(policy, method, store=...)"
+            f"the study uses {shown(name)!r}, which is not a class of bpsearch's searches: open the study from Python "
+            f"with Study(policy, method, store=...)"
         )
     return found

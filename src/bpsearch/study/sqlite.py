@@ -14,10 +14,11 @@ from operator import index
 from pathlib import Path
 from types import MappingProxyType
 
+from bpsearch._core.texts import printable
 from bpsearch.errors import StoreError, StoreLockedError
 from bpsearch.study import codec
 from bpsearch.study.journal import Event, Facts, Journal
-from bpsearch.study.lock import WriterLock, identity, printable, real_path, size, sync_directory
+from bpsearch.study.lock import WriterLock, identity, real_path, size, sync_directory
 from bpsearch.study.rows import encode_entry, event_name, read_facts
 
 SCHEMA_VERSION = 2

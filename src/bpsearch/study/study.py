@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_path, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
@@ -28,7 +28,7 @@ from bpsearch.study.conclusion import conclude
 from bpsearch.study.journal import Journal
 from bpsearch.study.policies import policy_arrays, policy_setting, stored_policy
 from bpsearch.study.progress import Progress
-from bpsearch.study.recorder import Recorder
+from bpsearch.study.recorder import Recorder, understood
 from bpsearch.study.requests import Entry, Request
 from bpsearch.study.settings import build, check_same, describe
 from bpsearch.study.sqlite import SQLiteJournal
@@ -76,15 +76,16 @@ class Study:
         seed: int | None = None,
         store: Journal | str | Path | None = None,
     ) -> None:
-        self.policy = policy
+        self.policy = check_type("policy", policy, Policy, "a policy of bpsearch")
         self.method = find_method(method)
-        self.estimand = estimand or Return()
+        self.estimand = Return() if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
         self.return_range: Range | None = self.estimand.return_range
         self.journal = _journal(store)
         try:
             recorder = None if self.journal is None else Recorder(self.journal)
             self._progress = Progress(policy, self.method, self.estimand, recorder)
-            self._begin(seed, recorder)
+            with understood(self.journal):
+                self._begin(seed, recorder)
         except BaseException:
             self.close()
             raise
@@ -97,14 +98,14 @@ class Study:
         self._knows_range = self.return_range is not None  # whether a store would know it, too
         self.identity = secrets.token_hex(16)
         if recorder is None or recorder.is_empty:
-            self.seed = secrets.randbits(31) if seed is None else check_integer("seed", seed, at_least=0)
+            self.seed = secrets.randbits(31) if seed is None else check_seed(seed)
             if recorder is not None:
                 recorder.journal.check_writable()
                 self.identity = recorder.make(self._settings(), policy_arrays(self.policy))
         else:
             history = recorder.read()
             stored = history.settings
-            self.seed = int(stored["seed"]) if seed is None else check_integer("seed", seed, at_least=0)
+            self.seed = check_seed(stored.get("seed") if seed is None else seed)
             given = self._settings()
             check_same({name: stored.get(name) for name in given}, given, str(recorder.journal))
             self.identity = history.identity
@@ -135,16 +136,16 @@ class Study:
             estimand: what is estimated, needed if it is a function.
             read_only: whether to look only, beside a process that may be writing.
         """
-        if not isinstance(store, Journal) and not Path(store).exists():
+        if not isinstance(store, Journal) and not check_path("store", store).exists():
             raise StoreError(f"there is no store {store}")
         journal = store if isinstance(store, Journal) else SQLiteJournal(store, read_only=read_only)
         try:
             history = Recorder(journal).read()
             settings = history.settings
             return cls(
-                policy or stored_policy(settings["policy"], history.policy),
-                method or build(settings["method"]),
-                estimand=estimand or build(settings["estimand"]),
+                policy or stored_policy(settings.get("policy", {}), history.policy),
+                method or build(settings.get("method")),
+                estimand=estimand or build(settings.get("estimand")),
                 store=journal,
             )
         except BaseException:
@@ -166,6 +167,14 @@ class Study:
         """The requests that were asked and neither told nor abandoned."""
         entries = self._progress.entries
         return tuple(self._request(entries[number]) for number in sorted(self._progress.asked))
+
+    def request(self, number: int) -> Request:
+        """An open request once more: the behavior that was fixed when it was asked.
+
+        Raises:
+            RequestError: it was never asked, or is told or abandoned already.
+        """
+        return self._request(self._progress.open_entry(number))
 
     def ask(self) -> Request:
         """A new request: the behavior that is to collect a batch, fixed by what has been told so far.
@@ -195,6 +204,8 @@ class Study:
             InvalidTrajectoriesError: the episodes are those of another request or behavior.
         """
         entry = self._progress.open_entry(number)
+        check_type("batch", batch, Trajectories, "Trajectories")
+        check_type("request", request, str, "the identity of a request")
         if request and request != entry.identity:
             raise InvalidTrajectoriesError(
                 f"the episodes answer another request: request {number} of this study has the identity "
@@ -218,6 +229,7 @@ class Study:
         Raises:
             RequestError: the request was never asked, or is told or abandoned already.
         """
+        check_type("reason", reason, str, "a text")
         self._progress.abandon(self._progress.open_entry(number), reason)
 
     def close(self) -> None:
@@ -269,7 +281,9 @@ class Study:
             on_batch: called after each batch, to show progress.
         """
         if (episodes is None) == (total is None):
-            raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
+            raise InvalidArgumentError(
+                f"give either episodes or total, got episodes={quote(episodes)} and total={quote(total)}"
+            )
         wanted = check_integer("episodes", episodes) if total is None else check_integer("total", total)
         remaining = wanted - (0 if total is None else self.episodes)
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
@@ -417,4 +431,4 @@ class Study:
 
 
 def _journal(store: Journal | str | Path | None) -> Journal | None:
-    return store if store is None or isinstance(store, Journal) else SQLiteJournal(store)
+    return store if store is None or isinstance(store, Journal) else SQLiteJournal(check_path("store", store))

@@ -1,0 +1,1 @@
+"""Fuzzers: whatever comes from outside, changed at random, with a count of what came of it."""
