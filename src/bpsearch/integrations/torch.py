@@ -12,13 +12,15 @@ import gymnasium
 import jax
 import numpy as np
 import torch
+from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.integrations.torch_heads import Head, Output, head_of
 from bpsearch.integrations.torch_linear import LinearLayers
-from bpsearch.policies.base import Policy
+from bpsearch.integrations.torch_numpy import InNumpy
+from bpsearch.policies.base import Policy, clipped
 
 _CHUNK = 8192  # rows per pass through the module when whole batches are differentiated; bounds memory
 
@@ -109,9 +111,21 @@ class TorchPolicy(Policy):
         """Draw by inverting the cumulative distribution function of each component."""
         architecture = self.architecture
         with architecture.at(self.vector) as head, torch.no_grad():
+            if architecture.in_numpy is not None:
+                arrays = architecture.in_numpy(np.asarray(observations), self.row_multiple)
+                actions, log_probs = head.draw_from(arrays, uniforms)
+                return actions, log_probs, clipped(head.space, actions)
             output = architecture.module(architecture.tensors(observations))
             actions, log_probs = head.draw(output, uniforms)
             return actions, log_probs, head.executed(output, actions)
+
+    def act_in_blocks(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
+        """NumPy keeps to the blocks by itself; torch is called for each."""
+        if self.architecture.in_numpy is not None:
+            return self.act_next(uniforms, observations, memory)
+        return super().act_in_blocks(uniforms, observations, memory)
 
     @in_64_bit
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
@@ -220,16 +234,19 @@ class Architecture:
         self._adapted = self._choose(everything, output, adapt)
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
         self.layers = self._linear_layers(_two_observations(observation_space))
+        self.in_numpy = self._numpy_actor(_two_observations(observation_space))
         self._lock = threading.RLock()
         self._present: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A lock cannot be copied or pickled, and a copied vector is another object.
-        return self.__dict__ | {"_lock": None, "_present": None}
+        # NumPy's views of the module's memory would become copies.
+        return self.__dict__ | {"_lock": None, "_present": None, "in_numpy": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
+        self.in_numpy = self._numpy_actor(_two_observations(self.observation_space))
 
     @contextmanager
     def at(self, vector: Array) -> Iterator[Head]:
@@ -282,6 +299,17 @@ class Architecture:
                     f"{prefix!r}"
                 )
         return [p for name, p in used.items() if any(_is_under(name, prefix) for prefix in prefixes)]
+
+    def _numpy_actor(self, observations: Observations) -> InNumpy | None:
+        """How NumPy computes the distribution, if the module knows, and if it is the same."""
+        make = getattr(self.module, "in_numpy", None)
+        found: InNumpy | None = None if make is None or isinstance(observations, dict) else make()
+        if found is None:
+            return None
+        with torch.no_grad():
+            expected = self.head.arrays(self.module(self.tensors(observations)))
+        same = map(np.allclose, found(np.asarray(observations), 2), expected)
+        return found if all(same) else None
 
     def _linear_layers(self, observations: Observations) -> LinearLayers | None:
         """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes."""

@@ -52,6 +52,14 @@ class Runner(ABC):
                 environment; only their actions are drawn independently.
         """
 
+    @property
+    def hungry(self) -> bool:
+        """Whether it would be of use to `expect` another batch now; not to runners that run one batch at a time."""
+        return False
+
+    def expect(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> None:  # noqa: B027
+        """A batch that will be run soon, with the arguments of `run`. A runner with workers begins it at once."""
+
     def close(self) -> None:  # noqa: B027
         """Free what the runner holds."""
 

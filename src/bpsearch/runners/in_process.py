@@ -1,18 +1,16 @@
 """Episodes in this process: compiled, or through Gymnasium."""
 
-from functools import partial
 from typing import Any
 
 import gymnasium
 
 from bpsearch._core.plugins import ask_plugins
-from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.registration import FACTORIES, make_compiled
 from bpsearch.envs.resolve import GymnasiumSource
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
-from bpsearch.sampling import GymnasiumSampler, check_spaces, sample
+from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.sampling.trajectories import Trajectories
 
 Environment = Runner | CompiledEnv | GymnasiumSampler | GymnasiumSource
@@ -53,25 +51,6 @@ class InProcess(Runner):
             self.env.close()
 
 
-class _Borrowed(Runner):
-    """A runner that somebody else closes."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.discount, self.return_range = runner.discount, runner.return_range
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        return self._runner.observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        return self._runner.action_space
-
-    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
-        return self._runner.run(behavior, episodes, seed=seed, batch=batch, repeats=repeats)
-
-
 def compiled_env(env: Environment) -> CompiledEnv | None:
     """The compiled environment that `env` is or names, or None."""
     if isinstance(env, str) and env in FACTORIES:
@@ -89,42 +68,3 @@ def plugged_env(env: Environment) -> Environment:
         return env
     found: Runner | CompiledEnv | None = ask_plugins("bpsearch.runners", (Runner, CompiledEnv), env)
     return env if found is None else found
-
-
-def runner_for(env: Environment, policy: Policy) -> Runner:
-    """Who runs `policy` in what people name as `env`; to be closed after use.
-
-    Args:
-        env: a runner; a compiled environment; a `GymnasiumSampler`; a Gymnasium id, a factory, an environment or a
-            vector environment; or what another package knows. The ids of bpsearch's own environments give the compiled
-            ones.
-        policy: a policy that cannot be traced runs in a compiled environment through Gymnasium.
-    """
-    if isinstance(env, Runner):
-        check_spaces(env, policy)
-        return _Borrowed(env)
-    env = plugged_env(env)
-    if isinstance(env, Runner):
-        return _checked(env, policy)
-    compiled = compiled_env(env)
-    if compiled is not None and policy.traceable:
-        check_spaces(compiled, policy)
-        return InProcess(compiled)
-    if isinstance(env, GymnasiumSampler):
-        check_spaces(env, policy)
-        return InProcess(env)
-    sampler = GymnasiumSampler(env if compiled is None else partial(GymnasiumEnv, compiled))  # type: ignore[arg-type]
-    runner = InProcess(sampler, closes=True)
-    if compiled is not None:
-        runner.discount, runner.return_range = compiled.discount, compiled.return_range
-    return _checked(runner, policy)
-
-
-def _checked(runner: Runner, policy: Policy) -> Runner:
-    """A runner that was opened for this policy, closed if they do not fit."""
-    try:
-        check_spaces(runner, policy)
-    except BaseException:
-        runner.close()
-        raise
-    return runner

@@ -15,11 +15,11 @@ from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
 from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
-from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
+from bpsearch.sampling.gymnasium import ASYNC_ENVS, GymnasiumSampler
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.sampling.trajectories import Trajectories
 
-__all__ = ["GymnasiumSampler", "check_spaces", "sample"]
+__all__ = ["GymnasiumSampler", "check_spaces", "sample", "stream_size"]
 
 CHUNK = 1000  # episodes per random stream and compiled call; bounds memory, and results do not depend on it being met
 
@@ -33,6 +33,7 @@ def sample(
     seed: int = 0,
     batch: int = 0,
     repeats: int = 1,
+    first: int = 0,
     horizon: int | None = None,
     env_kwargs: dict[str, Any] | None = None,
     num_envs: int | None = None,
@@ -49,9 +50,11 @@ def sample(
         batch: the number of the batch within a study: another random stream of the same seed.
         repeats: so many neighboring episodes have the same start and get the same random numbers in the environment;
             only their actions are drawn independently. In Gymnasium they are reset with the same seed.
+        first: the number of the first episode; a smaller batch is a part of a larger one. A multiple of `repeats`, in a
+            compiled environment of `stream_size(repeats)`.
         horizon: cut episodes after this many steps; by default they end as the environment says.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: Gymnasium: how many environments run in parallel, 8 by default; the episodes do not depend on it.
+        num_envs: Gymnasium: how many environments run in parallel; the episodes do not depend on it.
         vectorization: Gymnasium: "sync" (default) or "async", a process for each environment.
 
     Returns:
@@ -60,36 +63,49 @@ def sample(
     check_integer("episodes", episodes)
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
+    if check_integer("first", first, at_least=0) % repeats:
+        raise InvalidArgumentError(f"first must be a multiple of repeats = {repeats}, got {first}")
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, CompiledEnv) and policy.traceable:
         _refuse("a compiled environment", given)
-        return _sample_compiled(env if horizon is None else _cut(env, horizon), policy, episodes, seed, batch, repeats)
+        cut = env if horizon is None else _cut(env, horizon)
+        return _sample_compiled(cut, policy, episodes, seed, batch, repeats, first)
     if isinstance(env, GymnasiumSampler):
         _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
         check_spaces(env, policy)
-        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
+        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, first=first)
     source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
-    if num_envs is None and factory_of(source, env_kwargs) is not None:
-        given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
+    if num_envs is None and vectorization == "async" and factory_of(source, env_kwargs) is not None:
+        given["num_envs"] = min(ASYNC_ENVS, episodes)
     with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
         check_spaces(sampler, policy)
-        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats)
+        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, first=first)
 
 
 def _sample_compiled(
-    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int
+    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int, first: int
 ) -> Trajectories:
     check_spaces(env, policy)
     key = batch_key(seed, batch)
-    chunk = max(CHUNK // repeats, 1) * repeats
+    chunk = stream_size(repeats)
+    if first % chunk:
+        raise InvalidArgumentError(f"first must be a multiple of {chunk} in a compiled environment, got {first}")
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
-    chunks = [jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats) for i, size in enumerate(sizes)]
+    chunks = [
+        jitted_rollout(env, policy, jax.random.fold_in(key, first // chunk + i), size, repeats)
+        for i, size in enumerate(sizes)
+    ]
     fields = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
     return Trajectories(
         **joined, behavior_parameters=to_numpy(policy.flat), seed=np.array([seed, batch], dtype=np.int64)
     )
+
+
+def stream_size(repeats: int = 1) -> int:
+    """How many episodes of a compiled environment share a random stream: they are compiled and run together."""
+    return max(CHUNK // repeats, 1) * repeats
 
 
 def check_spaces(env: HasSpaces, policy: Policy) -> None:

@@ -1,5 +1,6 @@
 """The Gymnasium sampler: episodes of any environment, each a pure function of its own seed."""
 
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal, Self
@@ -9,19 +10,21 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import check_integer
 from bpsearch._core.jaxtools import to_numpy
-from bpsearch.envs.resolve import GymnasiumSource, factory_of
-from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.envs.resolve import Factory, GymnasiumSource, factory_of
+from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
+from bpsearch.policies.base import Policy
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_numbers
-from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations
+from bpsearch.sampling.stepping import Stepper
 from bpsearch.sampling.trajectories import Trajectories
 
-DEFAULT_NUM_ENVS = 8
-_NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
+# How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
+# them. Fewer where they take long to make, or where what they show is large.
+MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 64, 8, 8
+_MAKING_SECONDS = 0.5  # that all environments together may take to be made
+_SHOWN_BYTES = 2**20  # that the observations of one step may take
 
 
 class GymnasiumSampler:
@@ -32,10 +35,9 @@ class GymnasiumSampler:
     does not depend on the number of parallel environments, nor on how they run, as far as the environment forgets all
     about earlier episodes when it is reset with a seed.
 
-    What remains is rounding: a matrix product may round a row differently in another place or number of rows. Policies
-    that compute in 64 bit, tables and those of `from_sb3` (after their features) among them, are the same to the
-    last bit but for one action in about a billion. In 32 bit most networks are too, because the sampler pads to a
-    multiple of 16 rows; where one is not, an action differs about once in ten million steps.
+    Rounding does not depend on it either: the policy is evaluated in blocks of a fixed number of rows, in which an
+    episode's place follows from its number (`Stepper`). On one kind of machine and with the same versions the episodes
+    are the same to the last bit.
 
     An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once.
 
@@ -43,7 +45,8 @@ class GymnasiumSampler:
         env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
             or a vector environment in any autoreset mode.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: how many environments run in parallel, 8 by default; a given environment has its own number.
+        num_envs: how many environments run in parallel; by default 64 if they are quickly made and show little, down to
+            8 if not. A given environment has its own number. The episodes do not depend on it.
         vectorization: "sync" steps the environments in this process, "async" each in a process of its own. Those are
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
         horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
@@ -53,6 +56,7 @@ class GymnasiumSampler:
         source: what the environments were made of, `env`.
         env_kwargs: as given.
         horizon: as given.
+        num_envs: as given.
     """
 
     def __init__(
@@ -77,7 +81,7 @@ class GymnasiumSampler:
                     f"num_envs must be {own}, the number of environments in {env!r}, got {num_envs}; give an id or a "
                     f"factory to choose it"
                 )
-        self._num_envs = DEFAULT_NUM_ENVS if num_envs is None else check_integer("num_envs", num_envs)
+        self.num_envs = None if num_envs is None else check_integer("num_envs", num_envs)
         self._async = vectorization == "async"
         self._slots = self._open()
 
@@ -91,14 +95,16 @@ class GymnasiumSampler:
         """Of one environment."""
         return self._slots.action_space
 
-    def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1) -> Trajectories:
-        """Run `policy` for whole episodes; see `bpsearch.sample`."""
-        records = Records(self.observation_space, episodes)
-        run = _Run(policy, records, self.horizon, seed, batch, repeats)
-        waiting = deque(range(episodes))
+    def sample(
+        self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1, first: int = 0
+    ) -> Trajectories:
+        """Run `policy` for the episodes `first` to `first + episodes − 1`; see `bpsearch.sample`."""
+        records = Records(self.observation_space, episodes, first)
+        run = Stepper(policy, records, self.horizon, seed, batch, repeats)
+        waiting = deque(range(first, first + episodes))
         while waiting:
             try:
-                run(self._slots, waiting)
+                run.run(self._slots, waiting)
             except SlotsCrashedError as crash:
                 crashed = [int(run.episode[slot]) for slot in crash.slots]
                 rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
@@ -126,17 +132,19 @@ class GymnasiumSampler:
         if isinstance(self._given, VectorEnv):
             return VectorSlots(self._given)
         if self._given is not None:
-            return EnvSlots([self._given])
+            return EnvSlots(self._given)
         assert self._factory is not None
-        factories = [self._factory] * self._num_envs
         if self._async:
+            factories = [self._factory] * (self.num_envs or ASYNC_ENVS)
             # Forking a process that runs JAX's threads may deadlock.
             return VectorSlots(
                 AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
             )
-        return EnvSlots([factory() for factory in factories])
+        first = self._factory()
+        count = self.num_envs or _parallel_envs(self._factory, first.observation_space)
+        return EnvSlots(first, count, self._factory)
 
-    def _replay(self, run: "_Run", episodes: Sequence[int]) -> None:
+    def _replay(self, run: Stepper, episodes: Sequence[int]) -> None:
         """Run crashed episodes once more: each alone in a fresh environment if one can be made."""
         self.close()
         if self._factory is None:
@@ -144,7 +152,7 @@ class GymnasiumSampler:
             _again(run, self._slots, episodes)
             return
         for episode in episodes:
-            alone = EnvSlots([self._factory()])
+            alone = EnvSlots(self._factory())
             try:
                 _again(run, alone, [episode])
             finally:
@@ -152,9 +160,9 @@ class GymnasiumSampler:
         self._slots = self._open()
 
 
-def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
+def _again(run: Stepper, slots: Slots, episodes: Sequence[int]) -> None:
     try:
-        run(slots, deque(episodes))
+        run.run(slots, deque(episodes))
     except SlotsCrashedError as crash:
         named = ", ".join(str(episode) for episode in episodes)
         raise EpisodeCrashError(
@@ -164,94 +172,14 @@ def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
         ) from crash.__cause__
 
 
-def _renewed(memory: Any, slot: int, new: Any) -> Any:
-    """The policy's memory with that of one slot as it is when an episode begins."""
+def _parallel_envs(factory: Factory, space: gymnasium.Space[Any]) -> int:
+    """How many environments to run side by side: as many as making them and showing their observations allows.
 
-    def write_row(column: NumpyArray, row: NumpyArray) -> NumpyArray:
-        column = column.copy()
-        column[slot] = row[0]
-        return column
-
-    return jax.tree_util.tree_map(write_row, memory, new)
-
-
-class _Run:
-    """The loop over steps; `episode` tells which episode each slot is running, or −1."""
-
-    def __init__(
-        self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int, repeats: int
-    ) -> None:
-        self.policy, self.records, self.horizon = policy, records, horizon
-        self.seed, self.batch, self.repeats = seed, batch, repeats
-        self.episode: NumpyArray = np.zeros(0, int)
-
-    def __call__(self, slots: Slots, waiting: deque[int]) -> None:
-        """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
-        policy, records = self.policy, self.records
-        count = slots.count
-        rows = -(-count // policy.row_multiple) * policy.row_multiple
-        observations = empty_observations(slots.observation_space, rows)
-        noise = np.zeros((rows, _NOISE_STEPS, policy.uniforms))
-        every_row = np.arange(rows)
-        position = np.zeros(rows, int)
-        memory = policy.begin(np.zeros(rows))
-        streams: dict[int, np.random.Generator] = {}
-        # A policy of unbounded actions knows nothing of the environment's bounds.
-        bounded = policy.action_space != slots.action_space
-        step = np.zeros(count, int)
-        self.episode = np.full(count, -1)
-        running: list[int] = []
-        while True:
-            if waiting and len(running) < count and (slots.restarts_single or not running):
-                free = [slot for slot in range(count) if self.episode[slot] < 0][: len(waiting)]
-                self.episode = self.episode.copy()
-                seeds = []
-                for slot in free:
-                    self.episode[slot] = waiting.popleft()
-                    env_seed, stream = episode_numbers(self.seed, self.batch, int(self.episode[slot]), self.repeats)
-                    seeds.append(env_seed)
-                    if policy.remembers:
-                        memory = _renewed(memory, slot, policy.begin(stream.random(1)))
-                    stream.random(out=noise[slot])
-                    streams[slot] = stream
-                step[free] = position[free] = 0
-                slots.start(free, seeds)
-                running = [slot for slot in range(count) if self.episode[slot] >= 0]
-                self._check("observation", slots.observations, step)
-            if not running:
-                return
-            write(observations, slice(count), slots.observations)
-            actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
-            records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
-            records.after(slots.rewards)
-            self._check("reward", slots.rewards, step)
-            step = step + 1
-            self._check("observation", slots.observations, step)
-            over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
-            if over[running].any():
-                ended = [slot for slot in running if over[slot]]
-                for slot in ended:
-                    records.end(self.episode[slot], step[slot], slots.observations, slot)
-                self.episode = self.episode.copy()
-                self.episode[ended] = -1
-                running = [slot for slot in running if not over[slot]]
-            position[:count] += 1
-            if position.max() == _NOISE_STEPS:
-                for slot in running:
-                    if position[slot] == _NOISE_STEPS:
-                        streams[slot].random(out=noise[slot])
-                position %= _NOISE_STEPS
-
-    def _check(self, what: str, values: Observations, step: NumpyArray) -> None:
-        """Refuse a number that no episode can have before the policy or the environment chokes on it."""
-        for array in values.values() if isinstance(values, dict) else (values,):
-            if isinstance(array, dict):
-                self._check(what, array, step)
-            elif array.dtype.kind == "f" and not np.isfinite(array).all():
-                finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-                for slot in np.flatnonzero(~finite & (self.episode >= 0)):
-                    raise InvalidTrajectoriesError(
-                        f"{what} of episode {self.episode[slot]}, step {step[slot]} is {array[slot]}: every {what} "
-                        f"must be finite; the batch is not counted"
-                    )
+    The second environment is made to see how long it takes: the first may have had to import its simulator.
+    """
+    shown = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(empty_observations(space, 1)))
+    start = time.perf_counter()
+    factory().close()
+    made = time.perf_counter() - start
+    allowed = min(_MAKING_SECONDS / max(made, 1e-9), _SHOWN_BYTES / max(shown, 1))
+    return int(min(max(allowed, FEWEST_ENVS), MOST_ENVS))

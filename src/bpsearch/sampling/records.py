@@ -11,16 +11,23 @@ from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.sampling.slots import empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
+_GROUP = 256  # recorded steps that are sorted into episodes at once
+
 
 class Records:
-    """Steps of all slots in the order of time, sorted into episodes at the end.
+    """Steps of all running slots in the order of time, sorted into episodes at the end.
 
-    Keeping whole rows of slots and sorting once is what makes recording cheap: a step costs a few copies, however many
-    episodes run.
+    Keeping what all slots saw in a step as one array, and sorting once, is what makes recording cheap: a step costs a
+    few copies, however many episodes run.
+
+    Args:
+        observation_space: of one environment.
+        episodes: how many there will be.
+        first: the number of the first of them.
     """
 
-    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int) -> None:
-        self._space = observation_space
+    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int, first: int = 0) -> None:
+        self._first = first
         self._lengths = np.zeros(episodes, int)
         self._finals = empty_observations(observation_space, episodes)
         self._episode: list[NumpyArray] = []
@@ -38,23 +45,21 @@ class Records:
         actions: NumpyArray,
         log_probs: NumpyArray,
     ) -> None:
-        """Record what the policy saw and drew in every slot; `episode` is −1 where none runs."""
+        """Record what the policy saw and drew in every running slot. The arrays are kept, not copied."""
         self._episode.append(episode)
         self._step.append(step)
-        self._observations.append(
-            jax.tree_util.tree_map(np.copy, observations) if isinstance(observations, dict) else observations.copy()
-        )
+        self._observations.append(observations)
         self._actions.append(actions)
         self._log_probs.append(log_probs)
 
     def after(self, rewards: NumpyArray) -> None:
         """Record the rewards of the same step."""
-        self._rewards.append(rewards.copy())
+        self._rewards.append(rewards)
 
     def end(self, episode: int, length: int, observations: Observations, slot: int) -> None:
         """Record that an episode has ended after `length` steps."""
-        self._lengths[episode] = length
-        write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
+        self._lengths[episode - self._first] = length
+        write(self._finals, episode - self._first, jax.tree_util.tree_map(lambda array: array[slot], observations))
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""
@@ -64,7 +69,7 @@ class Records:
             del column[len(self._rewards) :]
 
     def trajectories(self, horizon: int | None, **origin: NumpyArray) -> Trajectories:
-        """The batch, checked.
+        """The batch, checked; the records are empty afterwards.
 
         Its number of steps is the longest episode's rounded up to a power of two (at most the horizon), so that
         whatever is compiled for one batch fits most of the others.
@@ -72,22 +77,32 @@ class Records:
         longest = int(self._lengths.max())
         steps = 1 << (longest - 1).bit_length()
         steps = steps if horizon is None else min(steps, horizon)
-        episode = np.concatenate(self._episode)
-        recorded = episode >= 0
-        index = (episode[recorded], np.concatenate(self._step)[recorded])
+        columns: dict[str, list[Any]] = {
+            "observations": self._observations,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "log_probs": self._log_probs,
+        }
         shape = (len(self._lengths), steps)
-
-        def sort(*column: NumpyArray) -> NumpyArray:
-            rows = np.concatenate(column)[recorded]
-            sorted_rows = np.zeros((*shape, *rows.shape[1:]), rows.dtype)
-            sorted_rows[index] = rows
-            return sorted_rows
-
+        sorted_columns: dict[str, Any] = {
+            name: jax.tree_util.tree_map(lambda rows: np.zeros((*shape, *rows.shape[1:]), rows.dtype), column[0])
+            for name, column in columns.items()
+        }
+        while self._episode:
+            episode = np.concatenate(self._episode[:_GROUP])
+            kept = episode >= 0
+            index = (episode[kept] - self._first, np.concatenate(self._step[:_GROUP])[kept])
+            for name, column in columns.items():
+                jax.tree_util.tree_map(
+                    lambda whole, *rows: whole.__setitem__(index, np.concatenate(rows)[kept]),  # noqa: B023
+                    sorted_columns[name],
+                    *column[:_GROUP],
+                )
+            # Sorted steps are let go at once: images need not be in memory twice.
+            for done in (self._episode, self._step, *columns.values()):
+                del done[:_GROUP]
         return Trajectories(
-            observations=jax.tree_util.tree_map(sort, *self._observations),
-            actions=sort(*self._actions),
-            rewards=sort(*self._rewards),
-            log_probs=sort(*self._log_probs),
+            **sorted_columns,
             mask=np.arange(steps) < self._lengths[:, None],
             final_observations=self._finals,
             **origin,

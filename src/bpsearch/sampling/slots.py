@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch.envs.resolve import Factory
 from bpsearch.errors import InvalidArgumentError
 
 _SPACES = (
@@ -65,17 +66,28 @@ class Slots(ABC):
 
 
 class EnvSlots(Slots):
-    """Environments stepped one after the other in this process; slots without an episode cost nothing."""
+    """Environments stepped one after the other in this process; slots without an episode cost nothing.
 
-    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        super().__init__(len(envs), envs[0].observation_space, envs[0].action_space)
-        self._envs = envs
+    Args:
+        env: the first environment.
+        count: how many there may be.
+        factory: makes the others, each when its slot is first needed.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], count: int = 1, factory: Factory | None = None) -> None:
+        super().__init__(count, env.observation_space, env.action_space)
+        self._envs: list[gymnasium.Env[Any, Any] | None] = [env, *[None] * (count - 1)]
+        self._factory = factory
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the environments of `slots`."""
         for slot, seed in zip(slots, seeds, strict=True):
+            env = self._envs[slot]
+            if env is None:
+                assert self._factory is not None
+                env = self._envs[slot] = self._factory()
             try:
-                observation, _ = self._envs[slot].reset(seed=seed)
+                observation, _ = env.reset(seed=seed)
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
             write(self.observations, slot, observation)
@@ -85,7 +97,7 @@ class EnvSlots(Slots):
         observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
         for slot in slots:
             try:
-                observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])
+                observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])  # type: ignore[union-attr]
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
             write(observations, slot, observation)
@@ -95,7 +107,8 @@ class EnvSlots(Slots):
     def close(self) -> None:
         """Close every environment."""
         for env in self._envs:
-            env.close()
+            if env is not None:
+                env.close()
 
 
 class VectorSlots(Slots):

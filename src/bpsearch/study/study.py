@@ -19,7 +19,9 @@ from bpsearch.inference.looks import Looks
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
-from bpsearch.runners.in_process import Environment, runner_for
+from bpsearch.runners.base import Runner
+from bpsearch.runners.choice import Workers, runner_for
+from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info
 from bpsearch.study.acceptance import check_fit, check_log_probs
@@ -246,6 +248,8 @@ class Study:
         total: int | None = None,
         target: float | Target | None = None,
         on_batch: OnBatch | None = None,
+        workers: Workers | None = None,
+        episode_timeout: float | None = None,
     ) -> Estimate:
         """Run episodes in batches; the last may be smaller.
 
@@ -259,6 +263,8 @@ class Study:
                 wants that may be killed and started again: nothing is run that is there already.
             target: when to stop before that: half the width of an anytime-valid 95% interval, or a `Target`.
             on_batch: called after each batch, to show progress.
+            workers: who runs the episodes, see `bpsearch.runners.open_workers`; this process by default.
+            episode_timeout: with workers, the seconds that an episode may take.
         """
         if (episodes is None) == (total is None):
             raise InvalidArgumentError(f"give either episodes or total, got episodes={episodes} and total={total}")
@@ -266,7 +272,7 @@ class Study:
         remaining = wanted - (0 if total is None else self.episodes)
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
         deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
-        with runner_for(env, self.policy) as runner:
+        with runner_for(env, self.policy, workers, episode_timeout) as runner:
             self._check_runner(runner.discount, runner.return_range)
             if rule.looks and rule.kind == "certified" and self.return_range is None:
                 raise InvalidArgumentError(
@@ -286,6 +292,7 @@ class Study:
                     # Nobody else is to answer this request: it is written with its episodes, or not at all.
                     entry, behavior = self._next()
                     size = min(self.method.batch_size, remaining - start)
+                    self._look_ahead(runner, behavior, entry.number, remaining - start)
                     batch = runner.run(behavior, size, seed=self.seed, batch=entry.number)
                     info = self._progress.tell(entry, batch)
                     if on_batch is not None:
@@ -340,6 +347,16 @@ class Study:
         behavior.check_support(self.policy)
         parameters = np.asarray(behavior.flat)
         return Entry.ask(len(progress.entries), parameters, len(progress.batches), self.identity), behavior
+
+    def _look_ahead(self, runner: Runner, behavior: Policy, number: int, remaining: int) -> None:
+        """Tell a runner with idle workers of the batches from `number` on, as far as their behavior is known."""
+        if self.method.search.moves:
+            return
+        for ahead, start in enumerate(range(0, remaining, self.method.batch_size)):
+            if not runner.hungry:
+                return
+            size = min(self.method.batch_size, remaining - start)
+            runner.expect(behavior, size, seed=self.seed, batch=number + ahead)
 
     def _request(self, entry: Entry) -> Request:
         fixed = self._progress.asked[entry.number]

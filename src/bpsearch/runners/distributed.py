@@ -1,0 +1,124 @@
+"""Episodes by workers: in processes, on a cluster, wherever a backend has them."""
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+
+from bpsearch.envs.adapter import GymnasiumEnv
+from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.resolve import factory_of, spaces_of
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.policies.base import Policy
+from bpsearch.runners.backend import Backend
+from bpsearch.runners.base import Runner
+from bpsearch.runners.chunks import Chunk, Place, digest_of, encode
+from bpsearch.runners.scheduler import Order, Scheduler
+from bpsearch.sampling import GymnasiumSampler
+from bpsearch.sampling.trajectories import Trajectories
+
+
+class Distributed(Runner):
+    """Runs batches by the workers of a backend; the numbers are those of one process, to the last bit.
+
+    Args:
+        env: a compiled environment; or a Gymnasium sampler, id or factory, each worker of which makes its own
+            environments.
+        policy: the evaluation policy: one that cannot be traced runs in a compiled environment through Gymnasium.
+        backend: the workers.
+        closes: whether the backend is closed with the runner.
+        episode_timeout: seconds that an episode may take by itself. The worker of one that takes longer is ended, as
+            if it had crashed.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Policy,
+        backend: Backend,
+        *,
+        closes: bool = False,
+        episode_timeout: float | None = None,
+    ) -> None:
+        if episode_timeout is not None and not backend.can_end_workers:
+            raise InvalidArgumentError(
+                f"episode_timeout ends the process of a worker, and those of {type(backend).__name__} are not its own; "
+                f"give workers=N or 'ray'"
+            )
+        self._place = place_of(env, policy)
+        self._spaces = _spaces(env, self._place)
+        self._backend, self._closes = backend, closes
+        self._scheduler = Scheduler(backend, episode_timeout)
+        self._place_bytes = encode(self._place, "environment")
+        self._place_digest = digest_of(self._place_bytes)
+        self._last: tuple[Policy, str, bytes] | None = None
+        if isinstance(env, CompiledEnv):
+            self.discount, self.return_range = env.discount, env.return_range
+
+    @property
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """The environment's."""
+        return self._spaces[0]
+
+    @property
+    def action_space(self) -> gymnasium.Space[Any]:
+        """The environment's."""
+        return self._spaces[1]
+
+    def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
+        """Wait for a batch; it may have been begun by `expect`."""
+        order = self._submit(behavior, episodes, seed, batch, repeats)
+        return self._scheduler.fetch(order)
+
+    def expect(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> None:
+        """Begin a batch."""
+        self._submit(behavior, episodes, seed, batch, repeats)
+
+    @property
+    def hungry(self) -> bool:
+        """Whether workers will soon have nothing to do."""
+        return self._scheduler.hungry
+
+    def close(self) -> None:
+        """Let the workers go, if they are this runner's own."""
+        self._scheduler.forget()
+        if self._closes:
+            self._backend.close()
+
+    def _submit(self, behavior: Policy, episodes: int, seed: int, batch: int, repeats: int) -> Order:
+        if self._last is None or self._last[0] is not behavior:
+            data = encode(behavior, "policy")
+            self._last = (behavior, digest_of(data), data)
+        _, digest, data = self._last
+        chunk = Chunk(self._place_digest, digest, seed, batch, repeats, 0, episodes)
+        order = Order(chunk, self._place.grain(repeats))
+        self._scheduler.submit(order, {self._place_digest: self._place_bytes, digest: data})
+        return order
+
+
+def place_of(env: Any, policy: Policy) -> Place:
+    """Where workers run `policy` for what people name as `env`.
+
+    Raises:
+        InvalidArgumentError: there is one of it, and it is here.
+    """
+    if isinstance(env, CompiledEnv):
+        return Place(env) if policy.traceable else Place(partial(GymnasiumEnv, env))
+    options: dict[str, Any] = {}
+    source, kwargs = env, None
+    if isinstance(env, GymnasiumSampler):
+        source, kwargs = env.source, env.env_kwargs
+        options = {"horizon": env.horizon, "num_envs": env.num_envs}
+    factory = None if isinstance(source, Runner) else factory_of(source, kwargs)
+    if factory is None:
+        raise InvalidArgumentError(
+            f"workers make their own environments, so env must be an environment's id, a factory or a compiled "
+            f"environment, got {source!r}; or leave out workers"
+        )
+    return Place(factory, **options)
+
+
+def _spaces(env: Any, place: Place) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    if isinstance(env, CompiledEnv | GymnasiumSampler):
+        return env.observation_space, env.action_space
+    return spaces_of(place.env)
