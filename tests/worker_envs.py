@@ -1,21 +1,20 @@
 """Environments that end or hang the process in which they run, as often as a file of lives lasts."""
 
+import ctypes
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from toy_envs import RandomLength
 
 
 class Deadly(RandomLength):
-    """In the second step of episodes that start with a number above 0.9 something bad happens, `times` times in all.
+    """In the second step of episodes that start with a number above 0.95 something bad happens, `times` times in all.
 
     Args:
-        how: "kill" ends the process by a signal, "segfault" by writing to address 0, "hang" sleeps.
+        how: "kill" ends the process by a signal, "segfault" by reading address 0, "hang" sleeps.
         folder: where each time leaves a file, so that all processes know how many there were.
         times: how often.
     """
@@ -27,7 +26,7 @@ class Deadly(RandomLength):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         observation, info = super().reset(seed=seed)
-        self.fatal = bool(observation[1] > 0.9)
+        self.fatal = bool(observation[1] > 0.95)
         return observation, info
 
     def step(self, action: Any) -> Any:
@@ -36,7 +35,7 @@ class Deadly(RandomLength):
             if self.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.how == "segfault":
-                np.ctypeslib.as_array((__import__("ctypes").c_int * 1).from_address(0))[0] = 1
+                ctypes.string_at(0)
             time.sleep(3600)
         return super().step(action)
 

@@ -17,7 +17,8 @@ from bpsearch.runners.backend import Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk
 from bpsearch.runners.worker import receive, send
 
-_FRUITLESS = 5  # processes in a row that end before they have answered anything: then none will
+_TRIES = 5  # processes in a row, for each worker, that may end before they say that they are ready: then none will
+_END = object()  # in the place of a message: there will be no more
 _REMEMBERED = 64  # digests that a process is known to have been sent
 # Each of several workers with a thread for each core would slow the others down.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -39,7 +40,7 @@ class Processes(Backend):
         self._count = check_integer("workers", count)
         self._crew: list[_Process] = []
         self._heard: queue.SimpleQueue[tuple[_Process, Any]] = queue.SimpleQueue()
-        self._fruitless = 0
+        self._unready = 0
 
     @property
     def workers(self) -> int:
@@ -79,17 +80,17 @@ class Processes(Backend):
     def _hear(self, worker: "_Process", message: Any) -> list[Outcome]:
         if worker not in self._crew:
             return []
-        if message is not None:
-            self._fruitless = 0
-            found = worker.take(*message)
+        if message is not _END:
+            self._unready = 0
+            found = None if message is None else worker.take(*message)
             return [] if found is None else [found]
         self._crew.remove(worker)
         lost = worker.obituary()
-        self._fruitless = 0 if worker.answered else self._fruitless + 1
-        if self._fruitless >= _FRUITLESS * self._count:
+        self._unready += 1
+        if self._unready >= _TRIES * self._count:
             raise WorkerError(
-                f"{self._fruitless} worker processes in a row have ended before they could run anything, the last: "
-                f"{lost}; what they wrote to standard error tells why"
+                f"{self._unready} worker processes in a row have ended before they were ready, the last: {lost}; what "
+                f"they wrote to standard error tells why"
             )
         # Only the first can have begun; the others were waiting behind it.
         return [Outcome(ticket, lost=lost, blamed=place == 0) for place, ticket in enumerate(worker.tasks)]
@@ -98,12 +99,12 @@ class Processes(Backend):
 class _Process:
     """One worker process, and what it has been given to do, in order.
 
-    A thread listens to it and puts (process, message) into a queue that all of them share; None for its end.
+    A thread listens to it and puts (process, message) into a queue that all of them share. The first message, None,
+    says that it is ready.
     """
 
     def __init__(self, heard: "queue.SimpleQueue[tuple[_Process, Any]]") -> None:
         self.tasks: dict[int, tuple[Chunk, Mapping[str, bytes]]] = {}
-        self.answered = False
         self.process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM],
             stdin=subprocess.PIPE,
@@ -128,7 +129,6 @@ class _Process:
         """Its answer as an outcome. None if it no longer has bytes that it was sent: they are sent again."""
         chunk, blobs = self.tasks.pop(ticket)
         self._since = time.monotonic()
-        self.answered = True
         if not answer.missing:
             return Outcome(ticket, answer)
         for digest in answer.missing:
@@ -170,6 +170,6 @@ class _Process:
             while True:
                 heard.put((self, receive(self.process.stdout)))
         except (EOFError, OSError, ValueError):
-            heard.put((self, None))
+            heard.put((self, _END))
         finally:
             self.process.stdout.close()

@@ -31,30 +31,33 @@ class Order:
     grain: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Batch:
-    """An order on its way. Pieces that were cut and lost their worker wait in `again`."""
+    """An order on its way."""
 
     order: Order
     blobs: Mapping[str, bytes]
     cut: int = 0  # episodes that were handed out, from the front
-    again: deque[Chunk] = field(default_factory=deque)
-    losses: dict[int, list[str]] = field(default_factory=dict)  # by the first episode of what failed alone
+    losses: dict[int, list[str]] = field(default_factory=dict)  # by the number of the episode that was alone
     answers: dict[int, Answer] = field(default_factory=dict)  # by the number of the first episode
     answered: int = 0
+    failed: bool = False
+    wanted: bool = True
 
     @property
     def uncut(self) -> int:
-        return self.order.chunk.episodes - self.cut + sum(chunk.episodes for chunk in self.again)
-
-    @property
-    def failed(self) -> bool:
-        return any(answer.error is not None for answer in self.answers.values())
+        return self.order.chunk.episodes - self.cut
 
     @property
     def done(self) -> bool:
         """Whether all episodes are here, or an error is and all before it."""
         return self.answered == self.order.chunk.episodes or (self.failed and self._first_error() is not None)
+
+    def settle(self, chunk: Chunk, answer: Answer) -> None:
+        """Keep the answer to a chunk."""
+        self.answers[chunk.first] = answer
+        self.answered += chunk.episodes
+        self.failed |= answer.error is not None
 
     def _first_error(self) -> BaseException | None:
         """The error with the smallest number, if all episodes before it are here: the same whoever came back first."""
@@ -96,19 +99,23 @@ class Scheduler:
         self.backend = backend
         self.episode_timeout = episode_timeout
         self._batches: dict[Order, _Batch] = {}
+        self._uncut: deque[_Batch] = deque()  # those of which not all was handed out, oldest first
+        self._again: deque[tuple[_Batch, Chunk]] = deque()  # what lost its worker: before all else
+        self._waiting = 0  # episodes of both
         self._episode_seconds: dict[str, float] = {}  # by place
 
     @property
     def hungry(self) -> bool:
         """Whether workers will soon have nothing to do, and what is waiting to be fetched is not too much."""
-        waiting = sum(batch.uncut for batch in self._batches.values())
-        few = waiting <= self.backend.workers * max(map(self._target, self._batches), default=1)
-        return few and len(self._batches) < 2 + 2 * self.backend.workers
+        target = self._target(self._uncut[-1].order) if self._uncut else 0
+        return self._waiting <= self.backend.workers * target and len(self._batches) < 2 + 2 * self.backend.workers
 
     def submit(self, order: Order, blobs: Mapping[str, bytes]) -> None:
         """Begin a batch; nothing happens if it was begun before."""
         if order not in self._batches:
-            self._batches[order] = _Batch(order, blobs)
+            batch = self._batches[order] = _Batch(order, blobs)
+            self._uncut.append(batch)
+            self._waiting += batch.uncut
         self._hand_out()
         self.backend.take_in(0.0)
 
@@ -123,12 +130,22 @@ class Scheduler:
             self._hand_out()
             self.backend.take_in()
         del self._batches[order]
+        self._drop(batch)
         self._hand_out()
         return batch.result()
 
     def forget(self) -> None:
         """Want nothing more of what was begun."""
+        for batch in self._batches.values():
+            self._drop(batch)
         self._batches.clear()
+
+    def _drop(self, batch: _Batch) -> None:
+        """Hand out nothing more of a batch: it is done, or ended by an error, or not wanted."""
+        batch.wanted = False
+        if batch.uncut:
+            self._uncut.remove(batch)
+            self._waiting -= batch.uncut
 
     def _target(self, order: Order) -> int:
         """Episodes that a chunk would have, were there no end of them."""
@@ -141,20 +158,22 @@ class Scheduler:
         return max(int(goal / max(seconds, 1e-9)), 1)
 
     def _hand_out(self) -> None:
-        for batch in list(self._batches.values()):
-            while batch.uncut and self.backend.room > 0:
-                chunk = batch.again.popleft() if batch.again else self._cut(batch)
+        while self._waiting and self.backend.room > 0:
+            batch, chunk = self._again.popleft() if self._again else self._cut(self._uncut[0])
+            self._waiting -= chunk.episodes
+            if batch.wanted:
                 self.backend.hand_out(chunk, batch.blobs, partial(self._settle, batch, chunk))
 
-    def _cut(self, batch: _Batch) -> Chunk:
+    def _cut(self, batch: _Batch) -> tuple[_Batch, Chunk]:
         whole, grain = batch.order.chunk, batch.order.grain
-        waiting = sum(other.uncut for other in self._batches.values())
         # Towards the end of what is known the pieces get smaller, so that workers finish together.
-        size = min(self._target(batch.order), math.ceil(waiting / (2 * self.backend.workers)))
-        size = min(math.ceil(size / grain) * grain, whole.episodes - batch.cut)
+        size = min(self._target(batch.order), math.ceil(self._waiting / (2 * self.backend.workers)))
+        size = min(math.ceil(size / grain) * grain, batch.uncut)
         chunk = replace(whole, first=batch.cut, episodes=size, time_limit=self.episode_timeout)
         batch.cut += size
-        return chunk
+        if not batch.uncut:
+            self._uncut.popleft()
+        return batch, chunk
 
     def _settle(self, batch: _Batch, chunk: Chunk, outcome: Outcome) -> None:
         if outcome.answer is None:
@@ -162,31 +181,22 @@ class Scheduler:
             return
         if outcome.answer.episodes is not None:
             self._learn_seconds(chunk, outcome.answer.seconds)
-        batch.answers[chunk.first] = outcome.answer
-        batch.answered += chunk.episodes
+        batch.settle(chunk, outcome.answer)
 
     def _run_again(self, batch: _Batch, chunk: Chunk, outcome: Outcome) -> None:
-        if not outcome.blamed:
-            batch.again.append(chunk)
-            return
-        grain = batch.order.grain
-        if chunk.episodes > grain:
-            starts = range(chunk.first, chunk.first + chunk.episodes, grain)
-            last = chunk.first + chunk.episodes
-            batch.again.extend(replace(chunk, first=start, episodes=min(grain, last - start)) for start in starts)
-            return
-        losses = batch.losses.setdefault(chunk.first, [])
-        losses.append(outcome.lost)
-        if len(losses) < ATTEMPTS:
-            batch.again.append(chunk)
-            return
-        told = "; ".join(dict.fromkeys(losses))
-        error = EpisodeCrashError(
-            f"{chunk.named} lost its worker {ATTEMPTS} times, each time with the same seed and policy ({told}); "
-            f"dropping it would bias the estimate, so the batch is not counted"
-        )
-        batch.answers[chunk.first] = Answer(error=error)
-        batch.answered += chunk.episodes
+        grain, last = batch.order.grain, chunk.first + chunk.episodes
+        pieces = [chunk]
+        if outcome.blamed and chunk.episodes > grain:
+            starts = range(chunk.first, last, grain)
+            pieces = [replace(chunk, first=start, episodes=min(grain, last - start)) for start in starts]
+        elif outcome.blamed:
+            losses = batch.losses.setdefault(chunk.first, [])
+            losses.append(outcome.lost)
+            if len(losses) >= ATTEMPTS:
+                batch.settle(chunk, Answer(error=_crash(chunk, losses)))
+                return
+        self._again.extend((batch, piece) for piece in pieces)
+        self._waiting += chunk.episodes
 
     def _learn_seconds(self, chunk: Chunk, seconds: float) -> None:
         found = seconds / chunk.episodes
@@ -205,4 +215,12 @@ def join(parts: list[Trajectories], chunk: Chunk) -> Trajectories:
         whole,
         behavior_parameters=parts[0].behavior_parameters,
         seed=np.array([chunk.seed, chunk.batch], dtype=np.int64),
+    )
+
+
+def _crash(chunk: Chunk, losses: list[str]) -> EpisodeCrashError:
+    told = "; ".join(dict.fromkeys(losses))
+    return EpisodeCrashError(
+        f"{chunk.named} lost its worker {len(losses)} times, each time with the same seed and policy ({told}); "
+        f"dropping it would bias the estimate, so the batch is not counted"
     )

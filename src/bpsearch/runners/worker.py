@@ -45,6 +45,7 @@ def main() -> None:
     sys.path[:] = receive(incoming)
     from bpsearch.runners.chunks import Site
 
+    send(outgoing, None)  # ready
     site, tasks = Site(), queue.SimpleQueue[Any]()
     # Messages are read beside the work: two processes that both write and do not read would wait for each other.
     threading.Thread(target=_listen, args=(incoming, tasks), daemon=True).start()
