@@ -308,8 +308,9 @@ class Architecture:
             return None
         with torch.no_grad():
             expected = self.head.arrays(self.module(self.tensors(observations)))
-        same = map(np.allclose, found(np.asarray(observations), 2), expected)
-        return found if all(same) else None
+        middle = np.full((2, self.head.uniforms), 0.5)
+        drawn = [self.head.draw_from(arrays, middle) for arrays in (found(np.asarray(observations), 2), expected)]
+        return found if all(map(np.allclose, *drawn)) else None
 
     def _linear_layers(self, observations: Observations) -> LinearLayers | None:
         """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes."""
