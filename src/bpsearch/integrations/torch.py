@@ -21,8 +21,10 @@ from bpsearch.integrations.torch_heads import Head, Output, head_of
 from bpsearch.integrations.torch_linear import LinearLayers
 from bpsearch.integrations.torch_numpy import InNumpy
 from bpsearch.policies.base import Policy, clipped
+from bpsearch.sampling.groups import episode_groups, row_bytes
 
 _CHUNK = 8192  # rows per pass through the module when whole batches are differentiated; bounds memory
+_CHUNK_BYTES = 2**24  # of observations in them, which a module may turn into four times as many, and more
 
 
 def from_torch(
@@ -142,7 +144,7 @@ class TorchPolicy(Policy):
         observations, actions = self._rows(observations, len(leading)), self._rows(actions, len(leading))
         log_probs = np.empty(len(actions))
         with self.architecture.at(self.vector), torch.no_grad():
-            for chunk in _chunks(len(actions)):
+            for chunk in _chunks(len(actions), observations):
                 log_probs[chunk] = self._log_prob(observations, actions, chunk).numpy()
         return log_probs.reshape(leading)
 
@@ -154,7 +156,7 @@ class TorchPolicy(Policy):
         actions, weights = np.asarray(actions)[used], weights[used]
         total = np.zeros_like(self.vector)
         with self.architecture.at(self.vector), torch.enable_grad():
-            for chunk in _chunks(len(actions)):
+            for chunk in _chunks(len(actions), observations):
                 weighted = torch.dot(torch.from_numpy(weights[chunk]), self._log_prob(observations, actions, chunk))
                 total += self.architecture.gradient(weighted)
         return total
@@ -162,12 +164,19 @@ class TorchPolicy(Policy):
     def episode_scores(self, observations: Observations, actions: Array, mask: Array) -> Array:
         """The score of each episode: of linear layers by one reverse pass for many, else by one each."""
         mask = np.asarray(mask, dtype=bool)
+        groups = [
+            self._group_scores(*jax.tree_util.tree_map(lambda array: array[group], (observations, actions, mask)))  # noqa: B023
+            for group in episode_groups(observations, mask)
+        ]
+        return groups[0] if len(groups) == 1 else np.concatenate(groups)
+
+    def _group_scores(self, observations: Observations, actions: Array, mask: NumpyArray) -> NumpyArray:
         layers, lengths = self.architecture.layers, mask.sum(axis=1)
         episode = np.repeat(np.arange(len(mask)), lengths)
         observations, actions = jax.tree_util.tree_map(lambda array: np.asarray(array)[mask], (observations, actions))
         scores = np.zeros((len(mask), len(self.vector)))
         with self.architecture.at(self.vector), torch.enable_grad():
-            for chunk in _chunks(len(episode)):
+            for chunk in _chunks(len(episode), observations):
                 own, steps = np.unique(episode[chunk], return_counts=True)
                 log_probs = partial(self._log_prob, observations, actions)
                 part = None if layers is None else layers.scores(partial(log_probs, chunk), steps)
@@ -332,8 +341,9 @@ def _is_under(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-def _chunks(rows: int) -> Iterator[slice]:
-    return (slice(start, start + _CHUNK) for start in range(0, rows, _CHUNK))
+def _chunks(rows: int, observations: Observations) -> Iterator[slice]:
+    size = max(min(_CHUNK, _CHUNK_BYTES // max(row_bytes(observations, 1), 1)), 1)
+    return (slice(start, start + size) for start in range(0, rows, size))
 
 
 def _tensor(array: NumpyArray) -> torch.Tensor:

@@ -1,6 +1,7 @@
 """Who runs the episodes: the contract of runners."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -52,13 +53,17 @@ class Runner(ABC):
                 environment; only their actions are drawn independently.
         """
 
-    @property
-    def hungry(self) -> bool:
-        """Whether it would be of use to `expect` another batch now; not to runners that run one batch at a time."""
-        return False
+    def expect(self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int) -> None:  # noqa: B027
+        """Batches that will be run, number `batch` and those after it, by the same behavior.
 
-    def expect(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> None:  # noqa: B027
-        """A batch that will be run soon, with the arguments of `run`. A runner with workers begins it at once."""
+        A runner with workers begins as many as keep them busy; others need not care.
+
+        Args:
+            behavior: who acts.
+            sizes: the episodes of each.
+            seed: of the study.
+            batch: the number of the first.
+        """
 
     def close(self) -> None:  # noqa: B027
         """Free what the runner holds."""

@@ -1,5 +1,6 @@
 """Which runner: for what people name as environment, and as workers."""
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -36,15 +37,11 @@ class _Borrowed(Runner):
     def action_space(self) -> gymnasium.Space[Any]:
         return self._runner.action_space
 
-    @property
-    def hungry(self) -> bool:
-        return self._runner.hungry
-
     def run(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> Trajectories:
         return self._runner.run(behavior, episodes, seed=seed, batch=batch, repeats=repeats)
 
-    def expect(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> None:
-        self._runner.expect(behavior, episodes, seed=seed, batch=batch, repeats=repeats)
+    def expect(self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int) -> None:
+        self._runner.expect(behavior, sizes, seed=seed, batch=batch)
 
 
 def runner_for(

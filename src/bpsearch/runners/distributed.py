@@ -1,5 +1,6 @@
 """Episodes by workers: in processes, on a cluster, wherever a backend has them."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -70,14 +71,12 @@ class Distributed(Runner):
         order = self._submit(behavior, episodes, seed, batch, repeats)
         return self._scheduler.fetch(order)
 
-    def expect(self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1) -> None:
-        """Begin a batch."""
-        self._submit(behavior, episodes, seed, batch, repeats)
-
-    @property
-    def hungry(self) -> bool:
-        """Whether workers will soon have nothing to do."""
-        return self._scheduler.hungry
+    def expect(self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int) -> None:
+        """Begin batches as long as workers will soon have nothing to do."""
+        for number, episodes in enumerate(sizes, start=batch):
+            if not self._scheduler.hungry:
+                return
+            self._submit(behavior, episodes, seed, number, repeats=1)
 
     def close(self) -> None:
         """Let the workers go, if they are this runner's own."""

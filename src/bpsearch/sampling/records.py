@@ -8,10 +8,13 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch.sampling.groups import row_bytes
 from bpsearch.sampling.slots import empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
-_GROUP = 256  # recorded steps that are sorted into episodes at once
+_GROUP = 256  # recorded steps that are sorted into episodes at once, or fewer:
+_GROUP_BYTES = 2**25  # of observations
+_LARGE = 2**16  # bytes of one step from which on observations are kept in blocks
 
 
 class Records:
@@ -33,6 +36,7 @@ class Records:
         self._episode: list[NumpyArray] = []
         self._step: list[NumpyArray] = []
         self._observations: list[Observations] = []
+        self._blocks = _Blocks()
         self._actions: list[NumpyArray] = []
         self._log_probs: list[NumpyArray] = []
         self._rewards: list[NumpyArray] = []
@@ -45,10 +49,10 @@ class Records:
         actions: NumpyArray,
         log_probs: NumpyArray,
     ) -> None:
-        """Record what the policy saw and drew in every running slot. The arrays are kept, not copied."""
+        """Record what the policy saw and drew in every running slot. The arrays must not change later."""
         self._episode.append(episode)
         self._step.append(step)
-        self._observations.append(observations)
+        self._observations.append(self._blocks.keep(observations))
         self._actions.append(actions)
         self._log_probs.append(log_probs)
 
@@ -88,22 +92,54 @@ class Records:
             name: jax.tree_util.tree_map(lambda rows: np.zeros((*shape, *rows.shape[1:]), rows.dtype), column[0])
             for name, column in columns.items()
         }
+        largest = max(len(episode) for episode in self._episode) * row_bytes(self._finals, 1)
+        group = max(min(_GROUP, _GROUP_BYTES // max(largest, 1)), 1)
         while self._episode:
-            episode = np.concatenate(self._episode[:_GROUP])
+            episode = np.concatenate(self._episode[:group])
             kept = episode >= 0
-            index = (episode[kept] - self._first, np.concatenate(self._step[:_GROUP])[kept])
+            index = (episode[kept] - self._first, np.concatenate(self._step[:group])[kept])
             for name, column in columns.items():
                 jax.tree_util.tree_map(
                     lambda whole, *rows: whole.__setitem__(index, np.concatenate(rows)[kept]),  # noqa: B023
                     sorted_columns[name],
-                    *column[:_GROUP],
+                    *column[:group],
                 )
             # Sorted steps are let go at once: images need not be in memory twice.
             for done in (self._episode, self._step, *columns.values()):
-                del done[:_GROUP]
+                del done[:group]
+        self._blocks = _Blocks()
         return Trajectories(
             **sorted_columns,
             mask=np.arange(steps) < self._lengths[:, None],
             final_observations=self._finals,
             **origin,
         )
+
+
+class _Blocks:
+    """Large observations of many steps, copied into blocks of memory that go back to the system when they are let go.
+
+    Arrays of about a megabyte would stay in the heap, and their place be lost for the batch that is made of them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[NumpyArray, int]] = {}
+
+    def keep(self, observations: Observations) -> Observations:
+        """The same, in a block if it is large."""
+        leaves, structure = jax.tree_util.tree_flatten(observations)
+        if all(leaf.nbytes < _LARGE for leaf in leaves):
+            return observations
+        kept: Observations = jax.tree_util.tree_unflatten(
+            structure, [self._put(i, leaf) for i, leaf in enumerate(leaves)]
+        )
+        return kept
+
+    def _put(self, number: int, leaf: NumpyArray) -> NumpyArray:
+        block, used = self._open.get(number, (leaf[:0], 0))
+        if used + len(leaf) > len(block):
+            rows = max(_GROUP_BYTES // (leaf.nbytes // len(leaf)), 1) + len(leaf)
+            block, used = np.empty((rows, *leaf.shape[1:]), leaf.dtype), 0
+        self._open[number] = (block, used + len(leaf))
+        block[used : used + len(leaf)] = leaf
+        return block[used : used + len(leaf)]

@@ -95,12 +95,16 @@ class EnvSlots(Slots):
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
         observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
+        array = None if isinstance(observations, dict) else observations
         for slot in slots:
             try:
                 observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])  # type: ignore[union-attr]
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            write(observations, slot, observation)
+            if array is not None:
+                array[slot] = observation
+            else:
+                write(observations, slot, observation)
             rewards[slot] = reward
             ended[slot] = terminated or truncated
 

@@ -19,7 +19,6 @@ from bpsearch.inference.looks import Looks
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
-from bpsearch.runners.base import Runner
 from bpsearch.runners.choice import Workers, runner_for
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
@@ -292,9 +291,12 @@ class Study:
                     # Nobody else is to answer this request: it is written with its episodes, or not at all.
                     entry, behavior = self._next()
                     size = min(self.method.batch_size, remaining - start)
-                    self._look_ahead(runner, behavior, entry.number, remaining - start)
-                    batch = runner.run(behavior, size, seed=self.seed, batch=entry.number)
-                    info = self._progress.tell(entry, batch)
+                    if not self.method.search.moves:
+                        later = range(start, remaining, self.method.batch_size)
+                        sizes = [min(self.method.batch_size, remaining - ahead) for ahead in later]
+                        runner.expect(behavior, sizes, seed=self.seed, batch=entry.number)
+                    # Without a name, the batch is let go before the next is run.
+                    info = self._progress.tell(entry, runner.run(behavior, size, seed=self.seed, batch=entry.number))
                     if on_batch is not None:
                         on_batch(self, info)
                     if self._reached(rule):
@@ -347,16 +349,6 @@ class Study:
         behavior.check_support(self.policy)
         parameters = np.asarray(behavior.flat)
         return Entry.ask(len(progress.entries), parameters, len(progress.batches), self.identity), behavior
-
-    def _look_ahead(self, runner: Runner, behavior: Policy, number: int, remaining: int) -> None:
-        """Tell a runner with idle workers of the batches from `number` on, as far as their behavior is known."""
-        if self.method.search.moves:
-            return
-        for ahead, start in enumerate(range(0, remaining, self.method.batch_size)):
-            if not runner.hungry:
-                return
-            size = min(self.method.batch_size, remaining - start)
-            runner.expect(behavior, size, seed=self.seed, batch=number + ahead)
 
     def _request(self, entry: Entry) -> Request:
         fixed = self._progress.asked[entry.number]
