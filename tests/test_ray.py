@@ -55,7 +55,7 @@ def test_a_table_has_the_same_bits_on_two_nodes(cluster: Any, method: str, optio
     assert bits(bps.evaluate(policy, env, 350, method, seed=5, workers=cluster.address, **options)) == bits(alone)
 
 
-def test_both_nodes_run_episodes(cluster: Any) -> None:
+def test_ray_is_the_cluster_to_which_the_process_is_connected(cluster: Any) -> None:
     ray.init(address=cluster.address, log_to_driver=False)
     try:
         assert len([node for node in ray.nodes() if node["Alive"]]) == 2

@@ -103,6 +103,12 @@ def test_a_table_has_the_same_bits_with_workers(two: Processes, method: str, opt
     )
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_any_number_of_workers_gives_the_same_bits(count: int) -> None:
+    alone = bps.evaluate(high(), RandomLength, 330, "mc", seed=3)
+    assert bits(bps.evaluate(high(), RandomLength, 330, "mc", seed=3, workers=count)) == bits(alone)
+
+
 def test_a_plan_has_the_same_bits_with_workers(two: Processes) -> None:
     """Pairs of episodes with the same start stay together."""
     alone = bps.plan(coin(), RandomLength, 50, seed=2)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch._core.checks import check_integer
+from bpsearch._core.checks import check_integer, check_real
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.resolve import Factory, GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
@@ -23,6 +23,7 @@ from bpsearch.sampling.trajectories import Trajectories
 # How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
 # them. Fewer where they take long to make, or where what they show is large.
 MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 64, 8, 8
+PROCESS_REPLAYS = 3  # of an episode whose process was lost
 _MAKING_SECONDS = 0.5  # that all environments together may take to be made
 _SHOWN_BYTES = 2**20  # that the observations of one step may take
 
@@ -39,7 +40,9 @@ class GymnasiumSampler:
     episode's place follows from its number (`Stepper`). On one kind of machine and with the same versions the episodes
     are the same to the last bit.
 
-    An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once.
+    An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once. With
+    "async", a process that is killed, or takes longer than `step_timeout`, is replaced too, up to three times. Workers
+    (`evaluate(..., workers=4)`) do the same, and send whole episodes rather than single steps between processes.
 
     Args:
         env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
@@ -51,6 +54,7 @@ class GymnasiumSampler:
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
         horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
             default episodes end as the environment says.
+        step_timeout: "async": seconds that a step or a reset may take, which is longer than a process takes to start.
 
     Attributes:
         source: what the environments were made of, `env`.
@@ -67,6 +71,7 @@ class GymnasiumSampler:
         num_envs: int | None = None,
         vectorization: Literal["sync", "async"] = "sync",
         horizon: int | None = None,
+        step_timeout: float | None = None,
     ) -> None:
         if vectorization not in ("sync", "async"):
             raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
@@ -83,6 +88,9 @@ class GymnasiumSampler:
                 )
         self.num_envs = None if num_envs is None else check_integer("num_envs", num_envs)
         self._async = vectorization == "async"
+        self.step_timeout = None if step_timeout is None else check_real("step_timeout", step_timeout, above=0.0)
+        if step_timeout is not None and not self._async:
+            raise InvalidArgumentError("step_timeout ends a process, so it needs vectorization='async', or workers")
         self._slots = self._open()
 
     @property
@@ -128,48 +136,55 @@ class GymnasiumSampler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> Slots:
+    def _open(self, *, alone: bool = False) -> Slots:
         if isinstance(self._given, VectorEnv):
             return VectorSlots(self._given)
         if self._given is not None:
             return EnvSlots(self._given)
         assert self._factory is not None
         if self._async:
-            factories = [self._factory] * (self.num_envs or ASYNC_ENVS)
+            factories = [self._factory] * (1 if alone else self.num_envs or ASYNC_ENVS)
             # Forking a process that runs JAX's threads may deadlock.
-            return VectorSlots(
-                AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
-            )
+            envs = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
+            return VectorSlots(envs, self.step_timeout)
         first = self._factory()
-        count = self.num_envs or _parallel_envs(self._factory, first.observation_space)
+        count = 1 if alone else self.num_envs or _parallel_envs(self._factory, first.observation_space)
         return EnvSlots(first, count, self._factory)
 
     def _replay(self, run: Stepper, episodes: Sequence[int]) -> None:
-        """Run crashed episodes once more: each alone in a fresh environment if one can be made."""
+        """Run crashed episodes again, each alone: where they ran before if no other environment can be made.
+
+        An environment that raises would raise again: one replay is enough. A process that was killed may be replaced
+        more often.
+        """
         self.close()
-        if self._factory is None:
-            self._slots = self._open()
-            _again(run, self._slots, episodes)
-            return
+        attempts = PROCESS_REPLAYS if self._async else 1
+        alone: Slots | None = None
         for episode in episodes:
-            alone = EnvSlots(self._factory())
-            try:
-                _again(run, alone, [episode])
-            finally:
-                alone.close()
+            for left in reversed(range(attempts)):
+                alone = self._open(alone=True) if alone is None else alone
+                try:
+                    run.run(alone, deque([episode]))
+                    break
+                except SlotsCrashedError as crash:
+                    run.records.forget([episode])
+                    if self._given is None:
+                        alone.close()
+                    alone = None
+                    if not left:
+                        raise _crash(run, episode, crash, attempts) from crash.__cause__
+        if alone is not None and self._given is None:
+            alone.close()
         self._slots = self._open()
 
 
-def _again(run: Stepper, slots: Slots, episodes: Sequence[int]) -> None:
-    try:
-        run.run(slots, deque(episodes))
-    except SlotsCrashedError as crash:
-        named = ", ".join(str(episode) for episode in episodes)
-        raise EpisodeCrashError(
-            f"the environment failed in episode {named} of batch {run.batch} (seed {run.seed}) with "
-            f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with "
-            f"the same seed; dropping it would bias the estimate, so the batch is not counted"
-        ) from crash.__cause__
+def _crash(run: Stepper, episode: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:
+    return EpisodeCrashError(
+        f"the environment failed in episode {episode} of batch {run.batch} (seed {run.seed}) with "
+        f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with the "
+        f"same seed{'' if replays == 1 else f', {replays} times'}; dropping it would bias the estimate, so the batch "
+        f"is not counted"
+    )
 
 
 def _parallel_envs(factory: Factory, space: gymnasium.Space[Any]) -> int:

@@ -1,5 +1,6 @@
 """Slots: environments that run side by side, one episode each at a time."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -121,12 +122,17 @@ class VectorSlots(Slots):
     Gymnasium's own vector environments, and all without autoreset, start single sub-environments with a seed by
     `reset_mask`: whatever autoreset did before or would do at the next step is replaced. Others are reset only as a
     whole, with one seed per sub-environment, after all have ended.
+
+    Args:
+        env: the vector environment.
+        timeout: seconds that a step or a reset of an `AsyncVectorEnv` may take; None for no limit.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], timeout: float | None = None) -> None:
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._env = env
+        self._timeout = timeout
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._disabled = mode == AutoresetMode.DISABLED
         base = env.unwrapped
@@ -148,7 +154,7 @@ class VectorSlots(Slots):
         if self._fresh and self.restarts_single:
             options = {"reset_mask": np.isin(np.arange(self.count), slots)}
         try:
-            observations, _ = self._env.reset(seed=every_seed, options=options)
+            observations, _ = self._reset(every_seed, options)
         except Exception as error:
             self._fresh = False
             if isinstance(error, gymnasium.error.Error) and not self.restarts_single:
@@ -168,7 +174,7 @@ class VectorSlots(Slots):
             if self._disabled:
                 # Only slots that are not running can have ended: without autoreset they must be reset to be stepped.
                 self._revive()
-            observations, rewards, terminated, truncated, info = self._env.step(actions[: self.count])
+            observations, rewards, terminated, truncated, info = self._step(actions[: self.count])
         except Exception as error:
             self._fresh = False
             raise SlotsCrashedError(running) from error
@@ -180,17 +186,35 @@ class VectorSlots(Slots):
             for slot in [slot for slot in running if self.ended[slot]]:
                 write(self.observations, slot, _final_observation(info, slot))
 
+    def _reset(self, seed: Any, options: dict[str, Any] | None) -> Any:
+        if not isinstance(self._env, AsyncVectorEnv):
+            return self._env.reset(seed=seed, options=options)
+        self._env.reset_async(seed=seed, options=options)
+        return self._env.reset_wait(timeout=self._timeout)
+
+    def _step(self, actions: NumpyArray) -> Any:
+        if not isinstance(self._env, AsyncVectorEnv):
+            return self._env.step(actions)
+        self._env.step_async(actions)
+        return self._env.step_wait(timeout=self._timeout)
+
     def _revive(self) -> None:
         if self.ended.any():
-            self._env.reset(options={"reset_mask": self.ended.copy()})
+            self._reset(None, {"reset_mask": self.ended.copy()})
             self.ended[:] = False
 
     def close(self) -> None:
         """Close the vector environment."""
-        if isinstance(self._env, AsyncVectorEnv) and not self._fresh:
-            self._env.close(terminate=True)  # a crashed worker would not answer
-        else:
+        if not isinstance(self._env, AsyncVectorEnv) or self._fresh:
             self._env.close()
+            return
+        # A process that was killed, or hangs, answers nothing more, and closing waits for answers.
+        for process in self._env.processes:
+            process.kill()
+            process.join()
+        with contextlib.suppress(EOFError, OSError):
+            self._env.close(terminate=True)
+        self._env.closed = True
 
 
 def _final_observation(info: dict[str, Any], slot: int) -> Any:

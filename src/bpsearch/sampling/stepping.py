@@ -7,12 +7,13 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch.errors import InvalidTrajectoriesError
+from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.slots import Slots, empty_observations
 
+LONGEST = 10**6  # steps after which an episode without a horizon is taken to have no end
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
 
@@ -64,6 +65,11 @@ class Stepper:
             self._check("reward", slots.rewards, step)
             step[running] += 1
             self._check("observation", slots.observations, step)
+            if self.horizon is None and step.max() >= LONGEST:
+                raise EpisodeCrashError(
+                    f"episode {self.episode[step.argmax()]} of batch {self.batch} (seed {self.seed}) has not ended "
+                    f"after {LONGEST} steps; if it would, give a horizon beyond that, if not, one at which to cut it"
+                )
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 for slot in running[over[running]].tolist():
