@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from bpsearch._core.jaxtools import replace as pytree_replace
 from bpsearch.errors import EpisodeCrashError
 from bpsearch.runners.backend import Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk
@@ -15,6 +16,7 @@ from bpsearch.sampling.trajectories import Trajectories
 
 ATTEMPTS = 3  # how often an episode may lose its worker before the study stops
 TARGET_SECONDS = 0.25  # what a chunk is to take: long beside the cost of sending it, short beside a batch
+_AHEAD = 3  # chunks for each worker that are to be waiting
 _TIMED_SHARE = 0.25  # of a time limit per episode, what a chunk of several may take
 
 
@@ -108,7 +110,8 @@ class Scheduler:
     def hungry(self) -> bool:
         """Whether workers will soon have nothing to do, and what is waiting to be fetched is not too much."""
         target = self._target(self._uncut[-1].order) if self._uncut else 0
-        return self._waiting <= self.backend.workers * target and len(self._batches) < 2 + 2 * self.backend.workers
+        few = self._waiting <= _AHEAD * self.backend.workers * target
+        return few and len(self._batches) < 2 + 2 * self.backend.workers
 
     def submit(self, order: Order, blobs: Mapping[str, bytes]) -> None:
         """Begin a batch; nothing happens if it was begun before."""
@@ -211,7 +214,7 @@ def join(parts: list[Trajectories], chunk: Chunk) -> Trajectories:
     parts', so padding them to it gives what one process would have given.
     """
     whole = parts[0] if len(parts) == 1 else Trajectories.concatenate(parts)
-    return replace(
+    return pytree_replace(
         whole,
         behavior_parameters=parts[0].behavior_parameters,
         seed=np.array([chunk.seed, chunk.batch], dtype=np.int64),
