@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test format lint type check bench bench-evaluators bench-adversary clean
+.PHONY: help setup demo test test-ray format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -24,6 +24,10 @@ test: lint type check  ## every check: format, lint, types, tests, the README as
 
 check: setup  ## the tests alone
 	$(BIN)/pytest
+
+test-ray: setup  ## workers on a Ray cluster of two nodes on this computer
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	BPSEARCH_TEST_RAY=1 $(BIN)/pytest -n 0 tests/test_ray.py
 
 format: setup  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

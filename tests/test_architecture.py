@@ -59,6 +59,7 @@ OPTIONAL = {
     "stable_baselines3": {"integrations"},
     "sb3_contrib": {"integrations"},
     "minari": {"integrations"},
+    "ray": {"runners"},
     "matplotlib": {"report"},
     "jinja2": {"report"},
     "rich": {"cli", "paper"},

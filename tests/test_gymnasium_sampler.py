@@ -3,6 +3,7 @@
 import re
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -20,9 +21,11 @@ from bpsearch.errors import (
     SpaceMismatchError,
     UnknownProbabilitiesError,
 )
+from bpsearch.sampling import stepping
 from toy_envs import Bad, Crashing, DictToy, Foreign, PaysAction, RandomLength, Toy
+from worker_envs import Deadly
 
-FIELDS = ("observations", "actions", "rewards", "mask", "final_observations")
+FIELDS = ("observations", "actions", "rewards", "log_probs", "mask", "final_observations")
 
 
 class Linear(torch.nn.Module):
@@ -56,7 +59,6 @@ def for_env(env_id: str) -> Any:
 def assert_same(one: bps.Trajectories, other: bps.Trajectories) -> None:
     for field in FIELDS:
         jax.tree_util.tree_map(np.testing.assert_array_equal, getattr(one, field), getattr(other, field))
-    np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-12)
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
@@ -267,6 +269,24 @@ def test_a_single_environment_and_keyword_arguments() -> None:
     np.testing.assert_array_equal(batch.lengths, 3)
     pendulum = bps.sample("Pendulum-v1", for_env("Pendulum-v1"), 2, env_kwargs={"g": 0.0}, horizon=5)
     assert pendulum.mask.all()
+
+
+def test_an_episode_without_an_end_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stepping, "LONGEST", 1000)
+    with pytest.raises(EpisodeCrashError, match=r"episode \d of batch 0 \(seed 4\) has not ended after 1000 steps"):
+        bps.sample(partial(Toy, 10**9), coin(), 3, seed=4)
+    assert bps.sample(partial(Toy, 1200), coin(), 1, horizon=1100).lengths == 1100
+
+
+@pytest.mark.filterwarnings("ignore:.*Calling `close`")  # how Gymnasium reports that an answer is still due
+@pytest.mark.parametrize("how", ["segfault", "hang"])
+def test_processes_that_end_or_hang_are_replaced(how: str, tmp_path: Path) -> None:
+    env = partial(Deadly, how, str(tmp_path))
+    options: Any = {"step_timeout": 10.0} if how == "hang" else {}
+    with bps.GymnasiumSampler(partial(env, 1), num_envs=2, vectorization="async", **options) as sampler:
+        survived = bps.sample(sampler, coin(), 8, seed=0)
+    assert len(list(tmp_path.iterdir())) == 1
+    assert_same(survived, bps.sample(partial(env, 0), coin(), 8, seed=0))
 
 
 @pytest.mark.filterwarnings("ignore:.*Worker|.*Traceback|.*Raising the last")  # how Gymnasium reports a dead worker

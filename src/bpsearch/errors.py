@@ -49,6 +49,10 @@ class EpisodeCrashError(BPSearchError, RuntimeError):
     """An environment failed in an episode, and failed again when the episode was replayed with the same seed."""
 
 
+class WorkerError(BPSearchError, RuntimeError):
+    """Workers cannot do what they are for: they do not start, or end again and again in the same episodes."""
+
+
 class UntrustedFileError(BPSearchError, ValueError):
     """A policy file cannot be read without running code that it contains, and the caller did not say `trust=True`."""
 

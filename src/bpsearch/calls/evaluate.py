@@ -13,6 +13,7 @@ from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.resolve import PolicySource
+from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.study.study import OnBatch, Resets, Study
@@ -31,6 +32,8 @@ def evaluate(
     store: str | Path | None = None,
     resets: int | Resets = "auto",
     on_batch: OnBatch | None = None,
+    workers: Workers | None = None,
+    episode_timeout: float | None = None,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
 
@@ -58,12 +61,17 @@ def evaluate(
         resets: how many further starts to draw for each episode, from which "auto" learns what the start explains:
             "auto" as many as are worth their price; "never" for an environment that must not be reset without need.
         on_batch: called after each batch, to show progress.
+        workers: who runs the episodes: a number of processes; "ray" or the address of a Ray cluster; a
+            `concurrent.futures.Executor` or a Dask client; this process by default. The result is the same to the last
+            bit.
+        episode_timeout: with workers, the seconds that an episode may take by itself; the worker of one that takes
+            longer is ended, as if it had crashed.
 
     A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
     interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
     """
     check_integer("episodes", episodes)
-    with Task.open(policy, env) as task:
+    with Task.open(policy, env, workers=workers, episode_timeout=episode_timeout) as task:
         asked = _estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
         estimate = run_task(
@@ -118,7 +126,15 @@ def run_task(
     with Study(task.policy, method, estimand=asked, seed=seed, store=store) as study:
         if store is not None:
             study.fix(task.fixed)
-        estimate = study.run(task.env, total=episodes, target=target, resets=resets, on_batch=on_batch)
+        estimate = study.run(
+            task.env,
+            total=episodes,
+            target=target,
+            resets=resets,
+            on_batch=on_batch,
+            workers=task.workers,
+            episode_timeout=task.episode_timeout,
+        )
     settings = {**task.names, "episodes": episodes, "method": method.name, "seed": study.seed}
     return dataclasses.replace(estimate, settings=settings, no_help=no_help)
 

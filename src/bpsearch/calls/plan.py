@@ -16,7 +16,8 @@ from bpsearch.inference.pilot import Plan, judge
 from bpsearch.methods import find_method
 from bpsearch.policies.base import Policy
 from bpsearch.policies.resolve import PolicySource
-from bpsearch.runners.in_process import Environment, runner_for
+from bpsearch.runners.choice import Workers, runner_for
+from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 
 UNIT = 2 * FOLDS  # episodes: a pair for each fold
@@ -33,6 +34,8 @@ def plan(
     level: float = 0.95,
     seed: int | None = None,
     estimand: Return | None = None,
+    workers: Workers | None = None,
+    episode_timeout: float | None = None,
 ) -> Plan:
     """Run a few episodes of `policy` in `env`, to know what `evaluate` will need and what it can save.
 
@@ -50,6 +53,8 @@ def plan(
         level: the level of that interval, and of all that the plan says.
         seed: the same seed gives the same result, None draws one; `evaluate` has other episodes for it.
         estimand: the return with another discount than the environment's: `bps.Return(discount=0.9)`.
+        workers: as for `evaluate`.
+        episode_timeout: as for `evaluate`.
     """
     smallest = -(-max(SMALLEST, 2 * UNIT) // UNIT) * UNIT
     if check_integer("pilot", pilot, at_least=smallest) % UNIT:
@@ -63,7 +68,7 @@ def plan(
     if estimand is not None and not isinstance(estimand, Return):
         raise InvalidArgumentError(f"estimand must be a Return: a pilot plans for an expected return, got {estimand}")
     seed = secrets.randbits(31) if seed is None else check_seed(seed)
-    with Task.open(policy, env) as task, runner_for(task.env, task.policy) as runner:
+    with Task.open(policy, env) as task, runner_for(task.env, task.policy, workers, episode_timeout) as runner:
         discount = task.discount if estimand is None else estimand.discount
         no_help = task.no_help
         repeats = 1 if task.policy.deterministic else 2

@@ -20,6 +20,7 @@ from bpsearch.errors import (
 from bpsearch.policies.base import Policy
 from bpsearch.policies.resolve import PolicySource, load
 from bpsearch.runners.base import Runner
+from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment, compiled_env, plugged_env
 from bpsearch.sampling import GymnasiumSampler
 
@@ -84,20 +85,32 @@ class Task:
         policy: the evaluation policy.
         env: where, with the compiled environment in place of its id.
         names: of policy and environment, and what the environment was given, for the record.
+        workers: who runs it, see `bpsearch.runners.open_workers`; None for this process.
+        episode_timeout: seconds that a worker may take for an episode.
     """
 
     policy: Policy
     env: Environment
     names: dict[str, Any]
+    workers: Workers | None = None
+    episode_timeout: float | None = None
 
     @classmethod
     @contextmanager
-    def open(cls, policy: PolicySource, env: Environment) -> Iterator["Task"]:
+    def open(
+        cls,
+        policy: PolicySource,
+        env: Environment,
+        *,
+        workers: Workers | None = None,
+        episode_timeout: float | None = None,
+    ) -> Iterator["Task"]:
         """See `evaluate` for the arguments."""
         found = plugged_env(env)
         place: Environment = compiled_env(found) or found
         try:
-            yield cls(load(policy, place), place, {"policy": name_of(policy), **_env_names(env)})
+            names = {"policy": name_of(policy), **_env_names(env)}
+            yield cls(load(policy, place), place, names, workers, episode_timeout)
         finally:
             if isinstance(found, Runner) and found is not env:  # opened by another package, for this task
                 found.close()

@@ -18,6 +18,7 @@ from bpsearch.cli.shared import (
     Discount,
     EnvId,
     EnvKwargs,
+    EpisodeTimeout,
     Horizon,
     MethodName,
     Normalize,
@@ -26,6 +27,7 @@ from bpsearch.cli.shared import (
     Seed,
     Trust,
     Vectorization,
+    WorkersOption,
     open_task,
     prepare_jax,
     print_json,
@@ -79,6 +81,8 @@ def evaluate(
     env_kwargs: EnvKwargs = None,
     num_envs: NumEnvs = None,
     vectorization: Vectorization = None,
+    workers: WorkersOption = None,
+    episode_timeout: EpisodeTimeout = None,
     normalize: Normalize = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -106,6 +110,8 @@ def evaluate(
         vectorization=vectorization,
         normalize=normalize,
         trust=trust,
+        workers=workers,
+        episode_timeout=episode_timeout,
     )
     try:
         with opened as task, progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:

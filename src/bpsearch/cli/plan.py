@@ -11,6 +11,7 @@ from bpsearch.cli.shared import (
     Discount,
     EnvId,
     EnvKwargs,
+    EpisodeTimeout,
     Horizon,
     Normalize,
     NumEnvs,
@@ -18,6 +19,7 @@ from bpsearch.cli.shared import (
     Seed,
     Trust,
     Vectorization,
+    WorkersOption,
     open_task,
     prepare_jax,
     print_json,
@@ -41,6 +43,8 @@ def plan(
     env_kwargs: EnvKwargs = None,
     num_envs: NumEnvs = None,
     vectorization: Vectorization = None,
+    workers: WorkersOption = None,
+    episode_timeout: EpisodeTimeout = None,
     normalize: Normalize = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -61,6 +65,8 @@ def plan(
         vectorization=vectorization,
         normalize=normalize,
         trust=trust,
+        workers=workers,
+        episode_timeout=episode_timeout,
     )
     try:
         with opened as task:
@@ -73,6 +79,8 @@ def plan(
                 level=level,
                 seed=seed,
                 estimand=estimand,
+                workers=task.workers,
+                episode_timeout=task.episode_timeout,
             )
             result = dataclasses.replace(result, settings=result.settings | task.names)
     except KeyboardInterrupt:

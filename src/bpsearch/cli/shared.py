@@ -32,6 +32,10 @@ Discount = Annotated[float | None, typer.Option(help="By default the environment
 EnvKwargs = Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")]
 NumEnvs = Annotated[int | None, typer.Option(help="Environments that run side by side.")]
 Vectorization = Annotated[str | None, typer.Option(help="sync, or async: a process for each environment.")]
+WorkersOption = Annotated[
+    str | None, typer.Option("--workers", help="Processes that run the episodes, or ray, or the address of a cluster.")
+]
+EpisodeTimeout = Annotated[float | None, typer.Option(help="With workers: seconds that an episode may take.")]
 Normalize = Annotated[Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")]
 Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
@@ -112,6 +116,8 @@ def open_task(
     vectorization: str | None,
     normalize: Path | None,
     trust: bool,
+    workers: str | None = None,
+    episode_timeout: float | None = None,
 ) -> "Iterator[Task]":
     """Policy and environment of a command's options, under the names that they were given."""
     from bpsearch.calls.task import Task, environment
@@ -132,7 +138,8 @@ def open_task(
         loaded = load(policy, place, normalize=normalize, trust=trust)
         further = {"discount": discount, "normalize": normalize, "trust": trust or None}
         given = {name: value for name, value in {**options, **speed, **further}.items() if value is not None}
-        yield Task(loaded, place, {"policy": policy, "env": env, **given})
+        crew = int(workers) if workers is not None and workers.lstrip("-").isdigit() else workers
+        yield Task(loaded, place, {"policy": policy, "env": env, **given}, crew, episode_timeout)
 
 
 def _one_torch_thread() -> None:

@@ -16,6 +16,7 @@ from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit
 from bpsearch.errors import InvalidArgumentError, OnPolicyError, WeightOverflowError
 from bpsearch.policies.base import Policy
+from bpsearch.sampling.groups import episode_groups
 from bpsearch.sampling.trajectories import Trajectories
 
 # Log-probabilities of a 32-bit network, computed again in a batch of another shape, differ by this much at most.
@@ -107,9 +108,12 @@ def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Float[Array, "
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
     if not evaluation.traceable:
         mask = np.asarray(trajectories.mask)
-        observations = jax.tree_util.tree_map(lambda array: array[mask], trajectories.observations)
         known = np.zeros(mask.shape)
-        known[mask] = evaluation.log_prob(observations, trajectories.actions[mask]) - trajectories.log_probs[mask]
+        for group in episode_groups(trajectories.observations, mask):
+            steps = mask[group]
+            observations = jax.tree_util.tree_map(lambda array: array[group][steps], trajectories.observations)  # noqa: B023
+            log_probs = evaluation.log_prob(observations, trajectories.actions[group][steps])
+            known[group][steps] = log_probs - trajectories.log_probs[group][steps]
         return known
     log_probs = evaluation.log_prob(trajectories.observations, trajectories.actions)
     ratios = jnp.asarray(log_probs, jnp.float64) - trajectories.log_probs

@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,6 +11,7 @@ import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.distributions import CategoricalDistribution, DiagGaussianDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy, BaseModel, BasePolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.sac.policies import LOG_STD_MAX, LOG_STD_MIN, SACPolicy
@@ -27,6 +28,7 @@ from torch.distributions import (
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.integrations.torch import Architecture, TorchPolicy
+from bpsearch.integrations.torch_numpy import InNumpy, Perceptron
 from bpsearch.policies.function import FunctionPolicy
 
 Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
@@ -129,6 +131,13 @@ class _Normalizer(torch.nn.Module):
             return {key: self._normalized(key, value) for key, value in observations.items()}
         return self._normalized(None, observations)
 
+    def in_numpy(self) -> Callable[[NumpyArray], NumpyArray]:
+        """The same for (N, inputs) by NumPy, as SB3's networks get it: in 32 bit."""
+        if not self.limits:
+            return lambda values: values.astype(np.float32)
+        mean, scale = (limit.numpy() for limit in self.limits[None])
+        return lambda values: np.clip((values - mean) / scale, -self.clip, self.clip).astype(np.float32)
+
     def _normalized(self, key: str | None, values: torch.Tensor) -> torch.Tensor:
         if key not in self.limits:
             return values
@@ -167,6 +176,23 @@ class _Actor(torch.nn.Module):
             return Normal(mean, policy.log_std.exp().expand_as(mean), validate_args=False)
         distribution = policy._get_action_dist_from_latent(latent)
         return distribution.distribution  # type: ignore[no-any-return]
+
+    def in_numpy(self) -> InNumpy | None:
+        """The same by NumPy, for vectors through a perceptron to a categorical or a plain Gaussian."""
+        policy = self.policy
+        vectors = (
+            isinstance(policy.observation_space, gymnasium.spaces.Box) and len(policy.observation_space.shape) == 1
+        )
+        flat = type(policy.pi_features_extractor) is FlattenExtractor
+        gaussian = type(policy.action_dist) is DiagGaussianDistribution
+        if not (
+            self.plain and vectors and flat and (gaussian or isinstance(policy.action_dist, CategoricalDistribution))
+        ):
+            return None
+        network = Perceptron.of(policy.mlp_extractor.policy_net, policy.action_net)
+        if network is None:
+            return None
+        return InNumpy(self.normalizer.in_numpy(), network, policy.log_std if gaussian else None)
 
 
 class _SquashedActor(torch.nn.Module):

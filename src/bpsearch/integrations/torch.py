@@ -12,15 +12,19 @@ import gymnasium
 import jax
 import numpy as np
 import torch
+from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.integrations.torch_heads import Head, Output, head_of
 from bpsearch.integrations.torch_linear import LinearLayers
-from bpsearch.policies.base import Policy
+from bpsearch.integrations.torch_numpy import InNumpy
+from bpsearch.policies.base import Policy, clipped
+from bpsearch.sampling.groups import episode_groups, row_bytes
 
 _CHUNK = 8192  # rows per pass through the module when whole batches are differentiated; bounds memory
+_CHUNK_BYTES = 2**24  # of observations in them, which a module may turn into four times as many, and more
 
 
 def from_torch(
@@ -109,9 +113,21 @@ class TorchPolicy(Policy):
         """Draw by inverting the cumulative distribution function of each component."""
         architecture = self.architecture
         with architecture.at(self.vector) as head, torch.no_grad():
+            if architecture.in_numpy is not None:
+                arrays = architecture.in_numpy(np.asarray(observations), self.row_multiple)
+                actions, log_probs = head.draw_from(arrays, uniforms)
+                return actions, log_probs, clipped(head.space, actions)
             output = architecture.module(architecture.tensors(observations))
             actions, log_probs = head.draw(output, uniforms)
             return actions, log_probs, head.executed(output, actions)
+
+    def act_in_blocks(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
+        """NumPy keeps to the blocks by itself; torch is called for each."""
+        if self.architecture.in_numpy is not None:
+            return self.act_next(uniforms, observations, memory)
+        return super().act_in_blocks(uniforms, observations, memory)
 
     @in_64_bit
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
@@ -128,7 +144,7 @@ class TorchPolicy(Policy):
         observations, actions = self._rows(observations, len(leading)), self._rows(actions, len(leading))
         log_probs = np.empty(len(actions))
         with self.architecture.at(self.vector), torch.no_grad():
-            for chunk in _chunks(len(actions)):
+            for chunk in _chunks(len(actions), observations):
                 log_probs[chunk] = self._log_prob(observations, actions, chunk).numpy()
         return log_probs.reshape(leading)
 
@@ -140,7 +156,7 @@ class TorchPolicy(Policy):
         actions, weights = np.asarray(actions)[used], weights[used]
         total = np.zeros_like(self.vector)
         with self.architecture.at(self.vector), torch.enable_grad():
-            for chunk in _chunks(len(actions)):
+            for chunk in _chunks(len(actions), observations):
                 weighted = torch.dot(torch.from_numpy(weights[chunk]), self._log_prob(observations, actions, chunk))
                 total += self.architecture.gradient(weighted)
         return total
@@ -148,12 +164,19 @@ class TorchPolicy(Policy):
     def episode_scores(self, observations: Observations, actions: Array, mask: Array) -> Array:
         """The score of each episode: of linear layers by one reverse pass for many, else by one each."""
         mask = np.asarray(mask, dtype=bool)
+        groups = [
+            self._group_scores(*jax.tree_util.tree_map(lambda array: array[group], (observations, actions, mask)))  # noqa: B023
+            for group in episode_groups(observations, mask)
+        ]
+        return groups[0] if len(groups) == 1 else np.concatenate(groups)
+
+    def _group_scores(self, observations: Observations, actions: Array, mask: NumpyArray) -> NumpyArray:
         layers, lengths = self.architecture.layers, mask.sum(axis=1)
         episode = np.repeat(np.arange(len(mask)), lengths)
         observations, actions = jax.tree_util.tree_map(lambda array: np.asarray(array)[mask], (observations, actions))
         scores = np.zeros((len(mask), len(self.vector)))
         with self.architecture.at(self.vector), torch.enable_grad():
-            for chunk in _chunks(len(episode)):
+            for chunk in _chunks(len(episode), observations):
                 own, steps = np.unique(episode[chunk], return_counts=True)
                 log_probs = partial(self._log_prob, observations, actions)
                 part = None if layers is None else layers.scores(partial(log_probs, chunk), steps)
@@ -220,16 +243,19 @@ class Architecture:
         self._adapted = self._choose(everything, output, adapt)
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
         self.layers = self._linear_layers(_two_observations(observation_space))
+        self.in_numpy = self._numpy_actor(_two_observations(observation_space))
         self._lock = threading.RLock()
         self._present: Array | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # A lock cannot be copied or pickled, and a copied vector is another object.
-        return self.__dict__ | {"_lock": None, "_present": None}
+        # NumPy's views of the module's memory would become copies.
+        return self.__dict__ | {"_lock": None, "_present": None, "in_numpy": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
+        self.in_numpy = self._numpy_actor(_two_observations(self.observation_space))
 
     @contextmanager
     def at(self, vector: Array) -> Iterator[Head]:
@@ -283,6 +309,18 @@ class Architecture:
                 )
         return [p for name, p in used.items() if any(_is_under(name, prefix) for prefix in prefixes)]
 
+    def _numpy_actor(self, observations: Observations) -> InNumpy | None:
+        """How NumPy computes the distribution, if the module knows, and if it is the same."""
+        make = getattr(self.module, "in_numpy", None)
+        found: InNumpy | None = None if make is None or isinstance(observations, dict) else make()
+        if found is None:
+            return None
+        with torch.no_grad():
+            expected = self.head.arrays(self.module(self.tensors(observations)))
+        middle = np.full((2, self.head.uniforms), 0.5)
+        drawn = [self.head.draw_from(arrays, middle) for arrays in (found(np.asarray(observations), 2), expected)]
+        return found if all(map(np.allclose, *drawn)) else None
+
     def _linear_layers(self, observations: Observations) -> LinearLayers | None:
         """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes."""
         layers = LinearLayers.of(self.module, self._adapted)
@@ -303,8 +341,9 @@ def _is_under(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
 
-def _chunks(rows: int) -> Iterator[slice]:
-    return (slice(start, start + _CHUNK) for start in range(0, rows, _CHUNK))
+def _chunks(rows: int, observations: Observations) -> Iterator[slice]:
+    size = max(min(_CHUNK, _CHUNK_BYTES // max(row_bytes(observations, 1), 1)), 1)
+    return (slice(start, start + size) for start in range(0, rows, size))
 
 
 def _tensor(array: NumpyArray) -> torch.Tensor:

@@ -48,9 +48,17 @@ class Head(ABC):
         self.space = space
         self.uniforms = int(np.prod(space.shape or (), dtype=int))
 
-    @abstractmethod
     def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """(N, ...), the actions that `uniforms`, (N, U) in [0, 1), select, and (N,), their log-probabilities."""
+        return self.draw_from(self.arrays(output), uniforms)
+
+    @abstractmethod
+    def arrays(self, output: Output) -> Sequence[NumpyArray]:
+        """The parameters of the distribution, 64 bit."""
+
+    @abstractmethod
+    def draw_from(self, arrays: Sequence[NumpyArray], uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """`draw`, by the parameters of the distribution."""
 
     @abstractmethod
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
@@ -71,14 +79,17 @@ class CategoricalHead(Head):
         super().__init__(space)
         self._start = np.atleast_1d(np.asarray(space.start, dtype=np.int64))
 
-    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+    def arrays(self, output: Output) -> Sequence[NumpyArray]:
+        """The logits of each part."""
+        return [_array(logits) for logits in _logits_of(output)]
+
+    def draw_from(self, arrays: Sequence[NumpyArray], uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """Invert the cumulative distribution of each part."""
         actions = np.empty(uniforms.shape, np.int64)
         total = np.zeros(len(uniforms))
         rows = np.arange(len(uniforms))
-        for part, tensor in enumerate(_logits_of(output)):
-            logits = _array(tensor)
-            logits = logits - logits.max(axis=-1, keepdims=True)
+        for part, raw in enumerate(arrays):
+            logits = raw - raw.max(axis=-1, keepdims=True)
             cumulative = np.exp(logits).cumsum(axis=-1)
             # Divided by the total, every boundary past the last possible action is exactly 1, which no number reaches.
             boundaries = cumulative[:, :-1] / cumulative[:, -1:]
@@ -100,9 +111,13 @@ class CategoricalHead(Head):
 class BernoulliHead(Head):
     """MultiBinary: a `Bernoulli` per bit."""
 
-    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+    def arrays(self, output: Output) -> Sequence[NumpyArray]:
+        """The logits of the bits."""
+        return (_array(self._logits(output)),)
+
+    def draw_from(self, arrays: Sequence[NumpyArray], uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
         """A bit is set if its number is below its probability."""
-        logits = _array(self._logits(output))
+        (logits,) = arrays
         bits = uniforms < 1.0 / (1.0 + np.exp(-logits))
         log_probs = -np.logaddexp(0.0, np.where(bits, -logits, logits)).sum(axis=-1)
         return self._shaped(bits.astype(np.int8)), log_probs
@@ -127,10 +142,14 @@ class GaussianHead(Head):
     log-probability cannot be recovered, does no harm.
     """
 
-    def draw(self, output: Output, uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Invert the cumulative distribution; the log-probability is that of the action as rounded to its type."""
+    def arrays(self, output: Output) -> Sequence[NumpyArray]:
+        """Means and standard deviations, before the transforms."""
         gaussian = _gaussian(output)
-        loc, scale = _array(gaussian.loc.flatten(1)), _array(gaussian.scale.flatten(1))
+        return _array(gaussian.loc.flatten(1)), _array(gaussian.scale.flatten(1))
+
+    def draw_from(self, arrays: Sequence[NumpyArray], uniforms: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Invert the cumulative distribution; the log-probability is that of the action as rounded to its type."""
+        loc, scale = arrays
         normal = ndtri(np.maximum(uniforms, 2.0**-54))  # 0 would give −inf
         actions = (loc + scale * normal).astype(self.space.dtype)
         standard = (actions - loc) / scale

@@ -29,7 +29,7 @@ class Policy(ABC):
     """
 
     traceable: ClassVar[bool] = True
-    # `act` is called with a multiple of this many rows: for small or odd numbers of rows matrix products round a row
+    # Samplers call `act` with this many rows at a time: for other numbers of rows matrix products round a row
     # differently, and an episode should not depend on how many others run beside it.
     row_multiple: ClassVar[int] = 16
     # Whether an action may depend on earlier steps of its episode, by a memory that samplers carry from step to step.
@@ -122,6 +122,26 @@ class Policy(ABC):
     ]:
         """`act` within episodes; see `sample_next`."""
         return *self.act(uniforms, observations), memory
+
+    def act_in_blocks(
+        self, uniforms: Float[NumpyArray, "rows uniforms"], observations: Observations, memory: PyTree[Array]
+    ) -> tuple[
+        Shaped[NumpyArray, "rows ..."], Float[NumpyArray, " rows"], Shaped[NumpyArray, "rows ..."], PyTree[Array]
+    ]:
+        """`act_next` for a multiple of `row_multiple` rows: a row does not depend on how many blocks there are.
+
+        By default every block is a call of its own. A policy that gives a row the same bits beside any number of others
+        overrides it.
+        """
+        if len(uniforms) == self.row_multiple:
+            return self.act_next(uniforms, observations, memory)
+        blocks = [slice(start, start + self.row_multiple) for start in range(0, len(uniforms), self.row_multiple)]
+        found = []
+        for block in blocks:
+            seen, own = jax.tree_util.tree_map(lambda array: array[block], (observations, memory))  # noqa: B023
+            found.append(self.act_next(uniforms[block], seen, own))
+        actions, log_probs, executed, after = jax.tree_util.tree_map(lambda *parts: np.concatenate(parts), *found)
+        return actions, log_probs, executed, after
 
     @property
     def deterministic(self) -> bool:

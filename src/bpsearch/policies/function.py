@@ -96,6 +96,14 @@ class FunctionPolicy(Policy):
         actions, log_probs = self.sample(None, observations)
         return actions, log_probs, clipped(self.action_space, actions)
 
+    def act_in_blocks(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
+        """A function of single observations is the same beside any number of others."""
+        if self.vectorized:
+            return super().act_in_blocks(uniforms, observations, memory)
+        return self.act_next(uniforms, observations, memory)
+
     def log_prob(self, observations: Observations, actions: Array) -> NumpyArray:
         """0, as recorded: the ratio of the policy to itself is 1."""
         return np.zeros(np.shape(actions)[: np.ndim(actions) - len(self.action_space.shape or ())])

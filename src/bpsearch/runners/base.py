@@ -1,6 +1,7 @@
 """Who runs the episodes: the contract of runners."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -58,6 +59,21 @@ class Runner(ABC):
                 environment; only their actions are drawn independently.
             resets: how many further starts to draw for each episode, from random numbers of their own. A runner whose
                 `resets` is 0 is never asked for any.
+        """
+
+    def expect(  # noqa: B027
+        self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int, resets: int = 0
+    ) -> None:
+        """Batches that will be run, number `batch` and those after it, by the same behavior.
+
+        A runner with workers begins as many as keep them busy; others need not care.
+
+        Args:
+            behavior: who acts.
+            sizes: the episodes of each.
+            seed: of the study.
+            batch: the number of the first.
+            resets: see `run`.
         """
 
     def close(self) -> None:  # noqa: B027

@@ -12,7 +12,7 @@ from bpsearch.envs.registration import FACTORIES, make_compiled
 from bpsearch.envs.resolve import GymnasiumSource
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
-from bpsearch.sampling import GymnasiumSampler, check_spaces, sample
+from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.sampling.trajectories import Trajectories
 
 COMPILED_RESETS = 50  # further starts of an episode in a compiled environment, where they cost next to nothing
@@ -20,6 +20,17 @@ MAX_RESETS = 20  # in another
 STEPS_PER_RESET = 10  # there is at most one for so many steps of the longest episode
 
 Environment = Runner | CompiledEnv | GymnasiumSampler | GymnasiumSource
+
+
+def advise_resets(env: CompiledEnv | GymnasiumSampler) -> int:
+    """How many further starts for each episode are worth their price, whatever machine this is."""
+    if isinstance(env, CompiledEnv):
+        return COMPILED_RESETS if env.varied_starts else 0
+    inner = env.source.args[0] if isinstance(env.source, partial) and env.source.func is GymnasiumEnv else None
+    if inner is not None and not inner.varied_starts:
+        return 0
+    longest = 10 * STEPS_PER_RESET if env.longest is None else env.longest
+    return min(max(longest // STEPS_PER_RESET, 1), MAX_RESETS)
 
 
 class InProcess(Runner):
@@ -36,10 +47,7 @@ class InProcess(Runner):
         if isinstance(env, CompiledEnv):
             self.discount = env.discount
             self.return_range = env.return_range
-            self.resets = COMPILED_RESETS if env.varied_starts else 0
-        else:
-            longest = 10 * STEPS_PER_RESET if env.longest is None else env.longest
-            self.resets = min(max(longest // STEPS_PER_RESET, 1), MAX_RESETS)
+        self.resets = advise_resets(env)
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
@@ -66,30 +74,6 @@ class InProcess(Runner):
             self.env.close()
 
 
-class _Borrowed(Runner):
-    """A runner that somebody else closes."""
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self.discount, self.return_range, self.resets = runner.discount, runner.return_range, runner.resets
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        return self._runner.observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        return self._runner.action_space
-
-    def run(
-        self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
-    ) -> Trajectories:
-        further = {"resets": resets} if resets else {}
-        found = self._runner.run(behavior, episodes, seed=seed, batch=batch, repeats=repeats, **further)
-        self.no_resets = self._runner.no_resets
-        return found
-
-
 def compiled_env(env: Environment) -> CompiledEnv | None:
     """The compiled environment that `env` is or names, or None."""
     if isinstance(env, str) and env in FACTORIES:
@@ -107,43 +91,3 @@ def plugged_env(env: Environment) -> Environment:
         return env
     found: Runner | CompiledEnv | None = ask_plugins("bpsearch.runners", (Runner, CompiledEnv), env)
     return env if found is None else found
-
-
-def runner_for(env: Environment, policy: Policy) -> Runner:
-    """Who runs `policy` in what people name as `env`; to be closed after use.
-
-    Args:
-        env: a runner; a compiled environment; a `GymnasiumSampler`; a Gymnasium id, a factory, an environment or a
-            vector environment; or what another package knows. The ids of bpsearch's own environments give the compiled
-            ones.
-        policy: a policy that cannot be traced runs in a compiled environment through Gymnasium.
-    """
-    if isinstance(env, Runner):
-        check_spaces(env, policy)
-        return _Borrowed(env)
-    env = plugged_env(env)
-    if isinstance(env, Runner):
-        return _checked(env, policy)
-    compiled = compiled_env(env)
-    if compiled is not None and policy.traceable:
-        check_spaces(compiled, policy)
-        return InProcess(compiled)
-    if isinstance(env, GymnasiumSampler):
-        check_spaces(env, policy)
-        return InProcess(env)
-    sampler = GymnasiumSampler(env if compiled is None else partial(GymnasiumEnv, compiled))  # type: ignore[arg-type]
-    runner = InProcess(sampler, closes=True)
-    if compiled is not None:
-        runner.discount, runner.return_range = compiled.discount, compiled.return_range
-        runner.resets = runner.resets if compiled.varied_starts else 0
-    return _checked(runner, policy)
-
-
-def _checked(runner: Runner, policy: Policy) -> Runner:
-    """A runner that was opened for this policy, closed if they do not fit."""
-    try:
-        check_spaces(runner, policy)
-    except BaseException:
-        runner.close()
-        raise
-    return runner

@@ -13,15 +13,16 @@ from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
-from bpsearch.envs.spaces import MisfitError, first, outside
+from bpsearch.envs.spaces import MisfitError, outside
+from bpsearch.envs.spaces import first as first_index
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
-from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
+from bpsearch.sampling.gymnasium import ASYNC_ENVS, GymnasiumSampler
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.sampling.trajectories import Trajectories
 
-__all__ = ["GymnasiumSampler", "check_spaces", "sample"]
+__all__ = ["GymnasiumSampler", "check_spaces", "sample", "stream_size"]
 
 MAX_EPISODES = 10**8  # of one batch
 _STEP_BYTES = 17  # of reward, log-probability and mask, which every step has
@@ -38,6 +39,7 @@ def sample(
     batch: int = 0,
     repeats: int = 1,
     resets: int = 0,
+    first: int = 0,
     horizon: int | None = None,
     env_kwargs: dict[str, Any] | None = None,
     num_envs: int | None = None,
@@ -55,9 +57,11 @@ def sample(
         repeats: so many neighboring episodes have the same start and get the same random numbers in the environment;
             only their actions are drawn independently. In Gymnasium they are reset with the same seed.
         resets: how many further starts to draw for each episode, which cost no steps.
+        first: the number of the first episode; a smaller batch is a part of a larger one. A multiple of `repeats`, in a
+            compiled environment of `stream_size(repeats)`.
         horizon: cut episodes after this many steps; by default they end as the environment says.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: Gymnasium: how many environments run in parallel, 8 by default; the episodes do not depend on it.
+        num_envs: Gymnasium: how many environments run in parallel; the episodes do not depend on it.
         vectorization: Gymnasium: "sync" (default) or "async", a process for each environment.
 
     Returns:
@@ -71,26 +75,29 @@ def sample(
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")
     check_integer("resets", resets, at_least=0)
+    if check_integer("first", first, at_least=0) % repeats:
+        raise InvalidArgumentError(f"first must be a multiple of repeats = {repeats}, got {first}")
     options = {"env_kwargs": env_kwargs, "num_envs": num_envs, "vectorization": vectorization}
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if isinstance(env, CompiledEnv) and policy.traceable:
         _refuse("a compiled environment", given)
         place = env if horizon is None else _cut(env, horizon)
-        return _sample_compiled(place, policy, episodes, seed, batch, repeats, resets)
+        return _sample_compiled(place, policy, episodes, seed, batch, repeats, resets, first)
+    numbers = {"seed": seed, "batch": batch, "repeats": repeats, "resets": resets, "first": first}
     if isinstance(env, GymnasiumSampler):
         _refuse("an open GymnasiumSampler", given if horizon is None else given | {"horizon": horizon})
         check_spaces(env, policy)
-        return env.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
+        return env.sample(policy, episodes, **numbers)
     source = partial(GymnasiumEnv, env) if isinstance(env, CompiledEnv) else env
-    if num_envs is None and factory_of(source, env_kwargs) is not None:
-        given["num_envs"] = min(DEFAULT_NUM_ENVS, episodes)
+    if num_envs is None and vectorization == "async" and factory_of(source, env_kwargs) is not None:
+        given["num_envs"] = min(ASYNC_ENVS, episodes)
     with GymnasiumSampler(source, horizon=horizon, **given) as sampler:
         check_spaces(sampler, policy)
-        return sampler.sample(policy, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
+        return sampler.sample(policy, episodes, **numbers)
 
 
 def _sample_compiled(
-    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int, resets: int
+    env: CompiledEnv, policy: Policy, episodes: int, seed: int, batch: int, repeats: int, resets: int, first: int
 ) -> Trajectories:
     check_spaces(env, policy)
     size = episodes * env.horizon * _STEP_BYTES
@@ -100,10 +107,13 @@ def _sample_compiled(
             f"of them, or cut them by a smaller horizon"
         )
     key = batch_key(seed, batch)
-    chunk = max(CHUNK // repeats, 1) * repeats
+    chunk = stream_size(repeats)
+    if first % chunk:
+        raise InvalidArgumentError(f"first must be a multiple of {chunk} in a compiled environment, got {first}")
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
     chunks = [
-        jitted_rollout(env, policy, jax.random.fold_in(key, i), size, repeats, resets) for i, size in enumerate(sizes)
+        jitted_rollout(env, policy, jax.random.fold_in(key, first // chunk + i), size, repeats, resets)
+        for i, size in enumerate(sizes)
     ]
     fields = ["observations", "actions", "rewards", "log_probs", "mask", "final_observations"]
     fields += ["resets"] if resets else []
@@ -122,12 +132,17 @@ def _check_joined(env: CompiledEnv, joined: dict[str, Any]) -> None:
             bad = None if values.dtype.kind == "f" else outside(env.observation_space, values, leading)
         except MisfitError as misfit:
             raise InvalidTrajectoriesError(f"each of the {name} {misfit}; the batch is not counted") from misfit
-        at = None if bad is None else first(bad)
+        at = None if bad is None else first_index(bad)
         if at is not None:
             raise InvalidTrajectoriesError(
                 f"{name} of episode {at[0]} hold {values[at]}, but the environment declares {env.observation_space}; "
                 f"the batch is not counted"
             )
+
+
+def stream_size(repeats: int = 1) -> int:
+    """How many episodes of a compiled environment share a random stream: they are compiled and run together."""
+    return max(CHUNK // repeats, 1) * repeats
 
 
 def check_spaces(env: HasSpaces, policy: Policy) -> None:

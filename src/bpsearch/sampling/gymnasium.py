@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import gymnasium
@@ -10,29 +10,23 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch._core.checks import check_choice, check_integer, check_type
+from bpsearch._core.checks import check_choice, check_integer, check_real, check_type
 from bpsearch._core.jaxtools import replace, to_numpy
-from bpsearch.envs.resolve import GymnasiumSource, factory_of
-from bpsearch.envs.spaces import first, outside, parts_of
-from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.envs.resolve import Factory, GymnasiumSource, factory_of
+from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
+from bpsearch.policies.base import Policy
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_numbers, reset_seeds
-from bpsearch.sampling.slots import (
-    EnvSlots,
-    ObservationError,
-    Slots,
-    SlotsCrashedError,
-    VectorSlots,
-    empty_observations,
-    write,
-)
+from bpsearch.sampling.resets import FurtherStarts
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations
+from bpsearch.sampling.stepping import Stepper
 from bpsearch.sampling.trajectories import Trajectories
 
-DEFAULT_NUM_ENVS = 8
-RESETS_CHECKED = 4  # starts that are drawn once more to see whether they come again
-_NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
+# How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
+# them. Fewer where they take long to make, or where what they show is large.
+MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 64, 8, 8
+PROCESS_REPLAYS = 3  # of an episode whose process was lost
+_MAKING_SECONDS = 0.5  # that all environments together may take to be made
+_SHOWN_BYTES = 2**20  # that the observations of one step may take
 
 
 class GymnasiumSampler:
@@ -43,28 +37,32 @@ class GymnasiumSampler:
     does not depend on the number of parallel environments, nor on how they run, as far as the environment forgets all
     about earlier episodes when it is reset with a seed.
 
-    What remains is rounding: a matrix product may round a row differently in another place or number of rows. Policies
-    that compute in 64 bit, tables and those of `from_sb3` (after their features) among them, are the same to the
-    last bit but for one action in about a billion. In 32 bit most networks are too, because the sampler pads to a
-    multiple of 16 rows; where one is not, an action differs about once in ten million steps.
+    Rounding does not depend on it either: the policy is evaluated in blocks of a fixed number of rows, in which an
+    episode's place follows from its number (`Stepper`). On one kind of machine and with the same versions the episodes
+    are the same to the last bit.
 
-    An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once.
+    An environment that raises an error is replaced, and its episode replayed with the same seed and policy, once. With
+    "async", a process that is killed, or takes longer than `step_timeout`, is replaced too, up to three times. Workers
+    (`evaluate(..., workers=4)`) do the same, and send whole episodes rather than single steps between processes.
 
     Args:
         env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
             or a vector environment in any autoreset mode.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: how many environments run in parallel, 8 by default; a given environment has its own number.
+        num_envs: how many environments run in parallel; by default 64 if they are quickly made and show little, down to
+            8 if not. A given environment has its own number. The episodes do not depend on it.
         vectorization: "sync" steps the environments in this process, "async" each in a process of its own. Those are
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
         horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
             default episodes end as the environment says.
+        priced: whether further starts are left out if they take longer than episodes; see `FurtherStarts`.
+        step_timeout: "async": seconds that a step or a reset may take, which is longer than a process takes to start.
 
     Attributes:
         source: what the environments were made of, `env`.
         env_kwargs: as given.
         horizon: as given.
-        no_resets: why further starts cannot be had; empty as long as they can.
+        num_envs: as given.
     """
 
     def __init__(
@@ -75,6 +73,8 @@ class GymnasiumSampler:
         num_envs: int | None = None,
         vectorization: Literal["sync", "async"] = "sync",
         horizon: int | None = None,
+        step_timeout: float | None = None,
+        priced: bool = True,
     ) -> None:
         check_choice("vectorization", vectorization, ("sync", "async"))
         if env_kwargs is not None:
@@ -90,9 +90,12 @@ class GymnasiumSampler:
                     f"num_envs must be {own}, the number of environments in {env!r}, got {num_envs}; give an id or a "
                     f"factory to choose it"
                 )
-        self._num_envs = DEFAULT_NUM_ENVS if num_envs is None else check_integer("num_envs", num_envs)
+        self.num_envs = None if num_envs is None else check_integer("num_envs", num_envs)
         self._async = vectorization == "async"
-        self.no_resets, self._resets_checked = "", False
+        self.step_timeout = None if step_timeout is None else check_real("step_timeout", step_timeout, above=0.0)
+        if step_timeout is not None and not self._async:
+            raise InvalidArgumentError("step_timeout ends a process, so it needs vectorization='async', or workers")
+        self._further = FurtherStarts(priced=priced)
         self._slots = self._open()
 
     @property
@@ -110,21 +113,34 @@ class GymnasiumSampler:
         """The number of steps after which every episode ends; None if it is not known."""
         return self.horizon or self._slots.longest
 
-    def sample(
-        self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1, resets: int = 0
-    ) -> Trajectories:
-        """Run `policy` for whole episodes; see `bpsearch.sample`.
+    @property
+    def no_resets(self) -> str:
+        """Why further starts cannot be had; empty as long as they can."""
+        return self._further.refused
 
-        Further starts are left out of the batch where they do not come again from their seed, or where they would cost
-        more time than the episodes; then `no_resets` says so.
+    def sample(
+        self,
+        policy: Policy,
+        episodes: int,
+        *,
+        seed: int = 0,
+        batch: int = 0,
+        repeats: int = 1,
+        resets: int = 0,
+        first: int = 0,
+    ) -> Trajectories:
+        """Run `policy` for the episodes `first` to `first + episodes − 1`; see `bpsearch.sample`.
+
+        Further starts are left out of the batch where they do not come again from their seed, or where they would take
+        longer than the episodes; then `no_resets` says so.
         """
         began = time.perf_counter()
-        records = Records(self.observation_space, episodes)
-        run = _Run(policy, records, self.horizon, seed, batch, repeats)
-        waiting = deque(range(episodes))
+        records = Records(self.observation_space, episodes, first)
+        run = Stepper(policy, records, self.horizon, seed, batch, repeats)
+        waiting = deque(range(first, first + episodes))
         while waiting:
             try:
-                run(self._slots, waiting)
+                run.run(self._slots, waiting)
             except SlotsCrashedError as crash:
                 crashed = [int(run.episode[slot]) for slot in crash.slots]
                 rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
@@ -138,57 +154,13 @@ class GymnasiumSampler:
         )
         if not resets:
             return trajectories
-        if not self._resets_checked:
-            per_step = (time.perf_counter() - began) / float(trajectories.mask.sum())
-            self._check_resets(trajectories, seed, batch, repeats, resets, per_step)
-        if self.no_resets:
-            return trajectories
-        seeds = [number for episode in range(episodes) for number in reset_seeds(seed, batch, episode, resets)]
-        further = jax.tree_util.tree_map(
-            lambda array: array.reshape(episodes, resets, *array.shape[1:]), self._reset(seeds)
-        )
-        return replace(trajectories, resets=further)
-
-    def _reset(self, seeds: Sequence[int]) -> Observations:
-        """(n, ...), what is observed first after a reset with each seed."""
-        found = empty_observations(self.observation_space, len(seeds))
-        count = self._slots.count
-        for begin in range(0, len(seeds), count):
-            some = seeds[begin : begin + count]
-            try:
-                self._slots.start(range(len(some)), some)
-            except SlotsCrashedError as crash:
-                raise EpisodeCrashError(
-                    f"the environment failed when it was reset with one of the seeds {list(some)}, with "
-                    f"{type(crash.__cause__).__name__}: {crash.__cause__}; resets='never' does without further resets"
-                ) from crash.__cause__
-            write(found, slice(begin, begin + count), _rows(self._slots.observations, slice(len(some))))
-        for name, space, values in parts_of(self.observation_space, found, "observation"):
-            bad = outside(space, values, 1)
-            at = None if bad is None else first(bad, np.ones(len(seeds), bool))
-            if at is not None:
-                raise InvalidTrajectoriesError(
-                    f"the first {name} after a reset with the seed {seeds[at[0]]} is {values[at[0]]}, which is not one "
-                    f"of {space}; the batch is not counted"
-                )
-        return found
-
-    def _check_resets(
-        self, trajectories: Trajectories, seed: int, batch: int, repeats: int, resets: int, per_step: float
-    ) -> None:
-        """Find out whether starts come again from their seeds, and whether resets are cheap beside whole episodes."""
-        self._resets_checked = True
-        rows = range(min(RESETS_CHECKED, len(trajectories)))
-        began = time.perf_counter()
-        again = self._reset([episode_numbers(seed, batch, episode, repeats)[0] for episode in rows])
-        price = (time.perf_counter() - began) / len(rows)
-        before = _rows(trajectories.observations, (slice(len(rows)), 0))
-        same = jax.tree_util.tree_map(lambda a, b: bool(np.array_equal(a, b)), before, again)
-        if not all(jax.tree_util.tree_leaves(same)):
-            self.no_resets = "starts do not come again when the environment is reset with the same seed"
         # The time of an episode of full length: that of those that ran would depend on what happened in them.
-        elif resets * price > per_step * (self.longest or trajectories.mask.shape[1]):
-            self.no_resets = f"{resets} resets would take longer than an episode"
+        per_step = (time.perf_counter() - began) / float(trajectories.mask.sum())
+        per_episode = per_step * (self.longest or trajectories.mask.shape[1])
+        self._further.check_price(self._slots, seed, resets, per_episode)
+        numbers = range(first, first + episodes)
+        further = self._further.draw(self._slots, trajectories, numbers, (seed, batch, repeats), resets)
+        return trajectories if further is None else replace(trajectories, resets=further)
 
     def close(self) -> None:
         """Close the environments that the sampler made; those that it was given stay open."""
@@ -201,161 +173,65 @@ class GymnasiumSampler:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open(self) -> Slots:
+    def _open(self, *, alone: bool = False) -> Slots:
         if isinstance(self._given, VectorEnv):
             return VectorSlots(self._given)
         if self._given is not None:
-            return EnvSlots([self._given])
+            return EnvSlots(self._given)
         assert self._factory is not None
-        factories = [self._factory] * self._num_envs
         if self._async:
+            factories = [self._factory] * (1 if alone else self.num_envs or ASYNC_ENVS)
             # Forking a process that runs JAX's threads may deadlock.
-            return VectorSlots(
-                AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
-            )
-        return EnvSlots([factory() for factory in factories])
+            envs = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
+            return VectorSlots(envs, self.step_timeout)
+        first = self._factory()
+        count = 1 if alone else self.num_envs or _parallel_envs(self._factory, first.observation_space)
+        return EnvSlots(first, count, self._factory)
 
-    def _replay(self, run: "_Run", episodes: Sequence[int]) -> None:
-        """Run crashed episodes once more: each alone in a fresh environment if one can be made."""
+    def _replay(self, run: Stepper, episodes: Sequence[int]) -> None:
+        """Run crashed episodes again, each alone: where they ran before if no other environment can be made.
+
+        An environment that raises would raise again: one replay is enough. A process that was killed may be replaced
+        more often.
+        """
         self.close()
-        if self._factory is None:
-            self._slots = self._open()
-            _again(run, self._slots, episodes)
-            return
+        attempts = PROCESS_REPLAYS if self._async else 1
+        alone: Slots | None = None
         for episode in episodes:
-            alone = EnvSlots([self._factory()])
-            try:
-                _again(run, alone, [episode])
-            finally:
-                alone.close()
+            for left in reversed(range(attempts)):
+                alone = self._open(alone=True) if alone is None else alone
+                try:
+                    run.run(alone, deque([episode]))
+                    break
+                except SlotsCrashedError as crash:
+                    run.records.forget([episode])
+                    if self._given is None:
+                        alone.close()
+                    alone = None
+                    if not left:
+                        raise _crash(run, episode, crash, attempts) from crash.__cause__
+        if alone is not None and self._given is None:
+            alone.close()
         self._slots = self._open()
 
 
-def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
-    try:
-        run(slots, deque(episodes))
-    except SlotsCrashedError as crash:
-        named = ", ".join(str(episode) for episode in episodes)
-        raise EpisodeCrashError(
-            f"the environment failed in episode {named} of batch {run.batch} (seed {run.seed}) with "
-            f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with "
-            f"the same seed; dropping it would bias the estimate, so the batch is not counted"
-        ) from crash.__cause__
+def _crash(run: Stepper, episode: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:
+    return EpisodeCrashError(
+        f"the environment failed in episode {episode} of batch {run.batch} (seed {run.seed}) with "
+        f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with the "
+        f"same seed{'' if replays == 1 else f', {replays} times'}; dropping it would bias the estimate, so the batch "
+        f"is not counted"
+    )
 
 
-def _rows(observations: Observations, index: Any) -> Observations:
-    """`observations[index]`, through dicts."""
-    found: Observations = jax.tree_util.tree_map(lambda array: array[index], observations)
-    return found
+def _parallel_envs(factory: Factory, space: gymnasium.Space[Any]) -> int:
+    """How many environments to run side by side: as many as making them and showing their observations allows.
 
-
-def _renewed(memory: Any, slot: int, new: Any) -> Any:
-    """The policy's memory with that of one slot as it is when an episode begins."""
-
-    def write_row(column: NumpyArray, row: NumpyArray) -> NumpyArray:
-        column = column.copy()
-        column[slot] = row[0]
-        return column
-
-    return jax.tree_util.tree_map(write_row, memory, new)
-
-
-class _Run:
-    """The loop over steps; `episode` tells which episode each slot is running, or −1."""
-
-    def __init__(
-        self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int, repeats: int
-    ) -> None:
-        self.policy, self.records, self.horizon = policy, records, horizon
-        self.seed, self.batch, self.repeats = seed, batch, repeats
-        self.episode: NumpyArray = np.zeros(0, int)
-
-    def __call__(self, slots: Slots, waiting: deque[int]) -> None:
-        """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
-        policy, records = self.policy, self.records
-        count = slots.count
-        rows = -(-count // policy.row_multiple) * policy.row_multiple
-        observations = empty_observations(slots.observation_space, rows)
-        noise = np.zeros((rows, _NOISE_STEPS, policy.uniforms))
-        every_row = np.arange(rows)
-        position = np.zeros(rows, int)
-        memory = policy.begin(np.zeros(rows))
-        streams: dict[int, np.random.Generator] = {}
-        # A policy of unbounded actions knows nothing of the environment's bounds.
-        bounded = policy.action_space != slots.action_space
-        step = np.zeros(count, int)
-        self.episode = np.full(count, -1)
-        running: list[int] = []
-        while True:
-            if waiting and len(running) < count and (slots.restarts_single or not running):
-                free = [slot for slot in range(count) if self.episode[slot] < 0][: len(waiting)]
-                self.episode = self.episode.copy()
-                seeds = []
-                for slot in free:
-                    self.episode[slot] = waiting.popleft()
-                    env_seed, stream = episode_numbers(self.seed, self.batch, int(self.episode[slot]), self.repeats)
-                    seeds.append(env_seed)
-                    if policy.remembers:
-                        memory = _renewed(memory, slot, policy.begin(stream.random(1)))
-                    stream.random(out=noise[slot])
-                    streams[slot] = stream
-                step[free] = position[free] = 0
-                self._obey(slots.start, free, seeds, step)
-                running = [slot for slot in range(count) if self.episode[slot] >= 0]
-                self._check_observations(slots, step)
-            if not running:
-                return
-            write(observations, slice(count), slots.observations)
-            actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
-            records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            self._obey(slots.step, running, clipped(slots.action_space, executed) if bounded else executed, step + 1)
-            records.after(slots.rewards)
-            self._check_rewards(slots.rewards, step)
-            step = step + 1
-            self._check_observations(slots, step)
-            over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
-            if over[running].any():
-                ended = [slot for slot in running if over[slot]]
-                for slot in ended:
-                    records.end(self.episode[slot], step[slot], slots.observations, slot)
-                self.episode = self.episode.copy()
-                self.episode[ended] = -1
-                running = [slot for slot in running if not over[slot]]
-            position[:count] += 1
-            if position.max() == _NOISE_STEPS:
-                for slot in running:
-                    if position[slot] == _NOISE_STEPS:
-                        streams[slot].random(out=noise[slot])
-                position %= _NOISE_STEPS
-
-    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
-        """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
-        try:
-            act(slots, what)
-        except ObservationError as error:
-            slot = slots[0] if error.slot is None else error.slot
-            raise InvalidTrajectoriesError(
-                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
-                f"{error.expected}; the batch is not counted"
-            ) from error
-
-    def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
-        """Refuse what no episode can show before the policy or the environment chokes on it."""
-        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
-            bad = outside(space, values, 1)
-            at = None if bad is None else first(bad, self.episode >= 0)
-            if at is not None:
-                must = "finite" if values.dtype.kind == "f" else f"one of {space}"
-                self._refuse(name, values, at[0], step, must)
-
-    def _check_rewards(self, rewards: NumpyArray, step: NumpyArray) -> None:
-        if not np.isfinite(rewards).all():
-            at = first(~np.isfinite(rewards), self.episode >= 0)
-            if at is not None:
-                self._refuse("reward", rewards, at[0], step, "finite")
-
-    def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
-        raise InvalidTrajectoriesError(
-            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
-            f"{must}; the batch is not counted"
-        )
+    The second environment is made to see how long it takes: the first may have had to import its simulator.
+    """
+    shown = sum(leaf.nbytes for leaf in jax.tree_util.tree_leaves(empty_observations(space, 1)))
+    start = time.perf_counter()
+    factory().close()
+    made = time.perf_counter() - start
+    allowed = min(_MAKING_SECONDS / max(made, 1e-9), _SHOWN_BYTES / max(shown, 1))
+    return int(min(max(allowed, FEWEST_ENVS), MOST_ENVS))

@@ -8,24 +8,35 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch.sampling.groups import row_bytes
 from bpsearch.sampling.slots import empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
+_GROUP = 256  # recorded steps that are sorted into episodes at once, or fewer:
+_GROUP_BYTES = 2**25  # of observations
+_LARGE = 2**16  # bytes of one step from which on observations are kept in blocks
+
 
 class Records:
-    """Steps of all slots in the order of time, sorted into episodes at the end.
+    """Steps of all running slots in the order of time, sorted into episodes at the end.
 
-    Keeping whole rows of slots and sorting once is what makes recording cheap: a step costs a few copies, however many
-    episodes run.
+    Keeping what all slots saw in a step as one array, and sorting once, is what makes recording cheap: a step costs a
+    few copies, however many episodes run.
+
+    Args:
+        observation_space: of one environment.
+        episodes: how many there will be.
+        first: the number of the first of them.
     """
 
-    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int) -> None:
-        self._space = observation_space
+    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int, first: int = 0) -> None:
+        self._first = first
         self._lengths = np.zeros(episodes, int)
         self._finals = empty_observations(observation_space, episodes)
         self._episode: list[NumpyArray] = []
         self._step: list[NumpyArray] = []
         self._observations: list[Observations] = []
+        self._blocks = _Blocks()
         self._actions: list[NumpyArray] = []
         self._log_probs: list[NumpyArray] = []
         self._rewards: list[NumpyArray] = []
@@ -38,23 +49,21 @@ class Records:
         actions: NumpyArray,
         log_probs: NumpyArray,
     ) -> None:
-        """Record what the policy saw and drew in every slot; `episode` is −1 where none runs."""
+        """Record what the policy saw and drew in every running slot. The arrays must not change later."""
         self._episode.append(episode)
         self._step.append(step)
-        self._observations.append(
-            jax.tree_util.tree_map(np.copy, observations) if isinstance(observations, dict) else observations.copy()
-        )
+        self._observations.append(self._blocks.keep(observations))
         self._actions.append(actions)
         self._log_probs.append(log_probs)
 
     def after(self, rewards: NumpyArray) -> None:
         """Record the rewards of the same step."""
-        self._rewards.append(rewards.copy())
+        self._rewards.append(rewards)
 
     def end(self, episode: int, length: int, observations: Observations, slot: int) -> None:
         """Record that an episode has ended after `length` steps."""
-        self._lengths[episode] = length
-        write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
+        self._lengths[episode - self._first] = length
+        write(self._finals, episode - self._first, jax.tree_util.tree_map(lambda array: array[slot], observations))
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""
@@ -64,7 +73,7 @@ class Records:
             del column[len(self._rewards) :]
 
     def trajectories(self, horizon: int | None, **origin: NumpyArray) -> Trajectories:
-        """The batch, checked.
+        """The batch, checked; the records are empty afterwards.
 
         Its number of steps is the longest episode's rounded up to a power of two (at most the horizon), so that
         whatever is compiled for one batch fits most of the others.
@@ -72,23 +81,65 @@ class Records:
         longest = int(self._lengths.max())
         steps = 1 << (longest - 1).bit_length()
         steps = steps if horizon is None else min(steps, horizon)
-        episode = np.concatenate(self._episode)
-        recorded = episode >= 0
-        index = (episode[recorded], np.concatenate(self._step)[recorded])
+        columns: dict[str, list[Any]] = {
+            "observations": self._observations,
+            "actions": self._actions,
+            "rewards": self._rewards,
+            "log_probs": self._log_probs,
+        }
         shape = (len(self._lengths), steps)
-
-        def sort(*column: NumpyArray) -> NumpyArray:
-            rows = np.concatenate(column)[recorded]
-            sorted_rows = np.zeros((*shape, *rows.shape[1:]), rows.dtype)
-            sorted_rows[index] = rows
-            return sorted_rows
-
+        sorted_columns: dict[str, Any] = {
+            name: jax.tree_util.tree_map(lambda rows: np.zeros((*shape, *rows.shape[1:]), rows.dtype), column[0])
+            for name, column in columns.items()
+        }
+        largest = max(len(episode) for episode in self._episode) * row_bytes(self._finals, 1)
+        group = max(min(_GROUP, _GROUP_BYTES // max(largest, 1)), 1)
+        while self._episode:
+            episode = np.concatenate(self._episode[:group])
+            kept = episode >= 0
+            index = (episode[kept] - self._first, np.concatenate(self._step[:group])[kept])
+            for name, column in columns.items():
+                jax.tree_util.tree_map(
+                    lambda whole, *rows: whole.__setitem__(index, np.concatenate(rows)[kept]),  # noqa: B023
+                    sorted_columns[name],
+                    *column[:group],
+                )
+            # Sorted steps are let go at once: images need not be in memory twice.
+            for done in (self._episode, self._step, *columns.values()):
+                del done[:group]
+        self._blocks = _Blocks()
         return Trajectories(
-            observations=jax.tree_util.tree_map(sort, *self._observations),
-            actions=sort(*self._actions),
-            rewards=sort(*self._rewards),
-            log_probs=sort(*self._log_probs),
+            **sorted_columns,
             mask=np.arange(steps) < self._lengths[:, None],
             final_observations=self._finals,
             **origin,
         )
+
+
+class _Blocks:
+    """Large observations of many steps, copied into blocks of memory that go back to the system when they are let go.
+
+    Arrays of about a megabyte would stay in the heap, and their place be lost for the batch that is made of them.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[NumpyArray, int]] = {}
+
+    def keep(self, observations: Observations) -> Observations:
+        """The same, in a block if it is large."""
+        leaves, structure = jax.tree_util.tree_flatten(observations)
+        if all(leaf.nbytes < _LARGE for leaf in leaves):
+            return observations
+        kept: Observations = jax.tree_util.tree_unflatten(
+            structure, [self._put(i, leaf) for i, leaf in enumerate(leaves)]
+        )
+        return kept
+
+    def _put(self, number: int, leaf: NumpyArray) -> NumpyArray:
+        block, used = self._open.get(number, (leaf[:0], 0))
+        if used + len(leaf) > len(block):
+            rows = max(_GROUP_BYTES // (leaf.nbytes // len(leaf)), 1) + len(leaf)
+            block, used = np.empty((rows, *leaf.shape[1:]), leaf.dtype), 0
+        self._open[number] = (block, used + len(leaf))
+        block[used : used + len(leaf)] = leaf
+        return block[used : used + len(leaf)]

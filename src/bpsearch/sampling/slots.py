@@ -1,5 +1,6 @@
 """Slots: environments that run side by side, one episode each at a time."""
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.foreign import KINDS, own_array
+from bpsearch.envs.resolve import Factory
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 
 _SPACES = (
@@ -68,6 +70,11 @@ class Slots(ABC):
         self.rewards = np.zeros(count)
         self.ended = np.zeros(count, bool)
 
+    @property
+    def resets_together(self) -> int:
+        """How many resets are quicker together than one after the other."""
+        return self.count
+
     @abstractmethod
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Start an episode in each of `slots`, with its seed."""
@@ -82,18 +89,34 @@ class Slots(ABC):
 
 
 class EnvSlots(Slots):
-    """Environments stepped one after the other in this process; slots without an episode cost nothing."""
+    """Environments stepped one after the other in this process; slots without an episode cost nothing.
 
-    def __init__(self, envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
-        super().__init__(len(envs), envs[0].observation_space, envs[0].action_space)
-        self._envs = envs
-        self.longest = None if envs[0].spec is None else envs[0].spec.max_episode_steps
+    Args:
+        env: the first environment.
+        count: how many there may be.
+        factory: makes the others, each when its slot is first needed.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], count: int = 1, factory: Factory | None = None) -> None:
+        super().__init__(count, env.observation_space, env.action_space)
+        self._envs: list[gymnasium.Env[Any, Any] | None] = [env, *[None] * (count - 1)]
+        self._factory = factory
+        self.longest = None if env.spec is None else env.spec.max_episode_steps
+
+    @property
+    def resets_together(self) -> int:
+        """One environment does it."""
+        return 1
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the environments of `slots`."""
         for slot, seed in zip(slots, seeds, strict=True):
+            env = self._envs[slot]
+            if env is None:
+                assert self._factory is not None
+                env = self._envs[slot] = self._factory()
             try:
-                observation, _ = self._envs[slot].reset(seed=seed)
+                observation, _ = env.reset(seed=seed)
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
             accept(self.observations, slot, observation)
@@ -103,7 +126,7 @@ class EnvSlots(Slots):
         observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
         for slot in slots:
             try:
-                observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])
+                observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])  # type: ignore[union-attr]
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
             accept(observations, slot, observation)
@@ -113,7 +136,8 @@ class EnvSlots(Slots):
     def close(self) -> None:
         """Close every environment."""
         for env in self._envs:
-            env.close()
+            if env is not None:
+                env.close()
 
 
 class VectorSlots(Slots):
@@ -122,12 +146,17 @@ class VectorSlots(Slots):
     Gymnasium's own vector environments, and all without autoreset, start single sub-environments with a seed by
     `reset_mask`: whatever autoreset did before or would do at the next step is replaced. Others are reset only as a
     whole, with one seed per sub-environment, after all have ended.
+
+    Args:
+        env: the vector environment.
+        timeout: seconds that a step or a reset of an `AsyncVectorEnv` may take; None for no limit.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any], timeout: float | None = None) -> None:
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._env = env
+        self._timeout = timeout
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._disabled = mode == AutoresetMode.DISABLED
         base = env.unwrapped
@@ -150,7 +179,7 @@ class VectorSlots(Slots):
         if self._fresh and self.restarts_single:
             options = {"reset_mask": np.isin(np.arange(self.count), slots)}
         try:
-            observations, _ = self._env.reset(seed=every_seed, options=options)
+            observations, _ = self._reset(every_seed, options)
         except Exception as error:
             self._fresh = False
             if isinstance(error, gymnasium.error.Error) and not self.restarts_single:
@@ -170,7 +199,7 @@ class VectorSlots(Slots):
             if self._disabled:
                 # Only slots that are not running can have ended: without autoreset they must be reset to be stepped.
                 self._revive()
-            observations, rewards, terminated, truncated, info = self._env.step(actions[: self.count])
+            observations, rewards, terminated, truncated, info = self._step(actions[: self.count])
         except Exception as error:
             self._fresh = False
             raise SlotsCrashedError(running) from error
@@ -184,17 +213,35 @@ class VectorSlots(Slots):
             for slot in [slot for slot in running if self.ended[slot]]:
                 accept(self.observations, slot, _final_observation(info, slot))
 
+    def _reset(self, seed: Any, options: dict[str, Any] | None) -> Any:
+        if not isinstance(self._env, AsyncVectorEnv):
+            return self._env.reset(seed=seed, options=options)
+        self._env.reset_async(seed=seed, options=options)
+        return self._env.reset_wait(timeout=self._timeout)
+
+    def _step(self, actions: NumpyArray) -> Any:
+        if not isinstance(self._env, AsyncVectorEnv):
+            return self._env.step(actions)
+        self._env.step_async(actions)
+        return self._env.step_wait(timeout=self._timeout)
+
     def _revive(self) -> None:
         if self.ended.any():
-            self._env.reset(options={"reset_mask": self.ended.copy()})
+            self._reset(None, {"reset_mask": self.ended.copy()})
             self.ended[:] = False
 
     def close(self) -> None:
         """Close the vector environment."""
-        if isinstance(self._env, AsyncVectorEnv) and not self._fresh:
-            self._env.close(terminate=True)  # a crashed worker would not answer
-        else:
+        if not isinstance(self._env, AsyncVectorEnv) or self._fresh:
             self._env.close()
+            return
+        # A process that was killed, or hangs, answers nothing more, and closing waits for answers.
+        for process in self._env.processes:
+            process.kill()
+            process.join()
+        with contextlib.suppress(EOFError, OSError):
+            self._env.close(terminate=True)
+        self._env.closed = True
 
 
 def _final_observation(info: dict[str, Any], slot: int) -> Any:

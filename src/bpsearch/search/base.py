@@ -59,6 +59,8 @@ class Search(ABC, Generic[State]):
 
     # What an episode of the first batch counts in the estimate, relative to later ones. The policy itself runs it.
     first_batch: ClassVar[float] = 1.0
+    # Whether the behavior may change from batch to batch. If not, later batches need not wait for earlier ones.
+    moves: ClassVar[bool] = True
 
     @property
     def estimator(self) -> Estimator:

@@ -1,6 +1,7 @@
 """On-policy evaluation: the search that never moves."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from bpsearch.search.base import Info, Search
 @dataclass(frozen=True)
 class OnPolicy(Search[Policy]):
     """The evaluation policy runs every episode; its state is the policy."""
+
+    moves: ClassVar[bool] = False
 
     @property
     def estimator(self) -> Estimator:

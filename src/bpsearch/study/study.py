@@ -20,7 +20,8 @@ from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
-from bpsearch.runners.in_process import Environment, runner_for
+from bpsearch.runners.choice import Workers, runner_for
+from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info
 from bpsearch.study.acceptance import check_fit, check_log_probs
@@ -264,6 +265,8 @@ class Study:
         target: float | Target | None = None,
         resets: int | Resets = "auto",
         on_batch: OnBatch | None = None,
+        workers: Workers | None = None,
+        episode_timeout: float | None = None,
     ) -> Estimate:
         """Run episodes in batches; the last may be smaller.
 
@@ -279,6 +282,8 @@ class Study:
             resets: how many further starts to draw for each episode, if the method learns from starts: "auto" as many
                 as are worth their price, "never" for an environment that must not be reset without need.
             on_batch: called after each batch, to show progress.
+            workers: who runs the episodes, see `bpsearch.runners.open_workers`; this process by default.
+            episode_timeout: with workers, the seconds that an episode may take.
         """
         if (episodes is None) == (total is None):
             raise InvalidArgumentError(
@@ -288,7 +293,7 @@ class Study:
         remaining = wanted - (0 if total is None else self.episodes)
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
         deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
-        with runner_for(env, self.policy) as runner:
+        with runner_for(env, self.policy, workers, episode_timeout) as runner:
             self._check_runner(runner.discount, runner.return_range)
             if rule.looks and rule.kind == "certified" and self.return_range is None:
                 raise InvalidArgumentError(
@@ -310,9 +315,15 @@ class Study:
                     entry, behavior = self._next()
                     size = min(self.method.batch_size, remaining - start)
                     asked = {"resets": further} if further else {}
-                    batch = runner.run(behavior, size, seed=self.seed, batch=entry.number, **asked)
+                    if not self.method.search.moves:
+                        later = range(start, remaining, self.method.batch_size)
+                        sizes = [min(self.method.batch_size, remaining - ahead) for ahead in later]
+                        runner.expect(behavior, sizes, seed=self.seed, batch=entry.number, **asked)
+                    # Without a name, the batch is let go before the next is run.
+                    info = self._progress.tell(
+                        entry, runner.run(behavior, size, seed=self.seed, batch=entry.number, **asked)
+                    )
                     self._no_resets = runner.no_resets
-                    info = self._progress.tell(entry, batch)
                     if on_batch is not None:
                         on_batch(self, info)
                     if self._reached(rule):

@@ -1,0 +1,210 @@
+"""The loop over steps: episodes in slots, their policy in rows that do not depend on who runs beside them."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch.envs.spaces import first, outside, parts_of
+from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
+from bpsearch.policies.base import Policy, clipped
+from bpsearch.sampling.records import Records
+from bpsearch.sampling.seeds import episode_numbers
+from bpsearch.sampling.slots import ObservationError, Slots, empty_observations
+
+LONGEST = 10**6  # steps after which an episode without a horizon is taken to have no end
+_NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
+
+
+class Stepper:
+    """Runs numbered episodes of one policy to their ends.
+
+    An environment runs in a slot, its policy in a row of what `policy.act_in_blocks` is called with. Matrix products
+    may round a row differently in another place or beside other numbers of rows. So a block always has
+    `policy.row_multiple` rows, and episode n always has the place n mod `row_multiple` in its block: the numbers of an
+    episode come out of the same instructions however many others run, here or in another process.
+
+    Attributes:
+        episode: (slots,), which episode each slot is running, or −1.
+    """
+
+    def __init__(
+        self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int, repeats: int
+    ) -> None:
+        self.policy, self.records, self.horizon = policy, records, horizon
+        self.seed, self.batch, self.repeats = seed, batch, repeats
+        self.episode: NumpyArray = np.zeros(0, int)
+
+    def run(self, slots: Slots, waiting: deque[int]) -> None:
+        """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
+        policy, records, count = self.policy, self.records, slots.count
+        rows = _Rows(policy, slots)
+        # A policy of unbounded actions knows nothing of the environment's bounds.
+        bounded = policy.action_space != slots.action_space
+        step = np.zeros(count, int)
+        self.episode = np.full(count, -1)
+        running = np.zeros(0, int)
+        startable = True
+        while True:
+            if startable and waiting and (slots.restarts_single or not len(running)):
+                startable = False
+                self._start(slots, rows, waiting, step)
+                running = np.flatnonzero(self.episode >= 0)
+                self._check_observations(slots, step)
+            if not len(running):
+                return
+            # A copy: the slots write their observations in place.
+            seen = jax.tree_util.tree_map(lambda array: array[running], slots.observations)  # noqa: B023
+            actions, log_probs, executed = rows.act(running, seen)
+            own = rows.of_slot[running]
+            records.before(self.episode[running], step[running], seen, actions[own], log_probs[own])
+            executed = executed[rows.of_slot]
+            given = clipped(slots.action_space, executed) if bounded else executed
+            self._obey(slots.step, running.tolist(), given, step + 1)
+            records.after(slots.rewards[running])
+            self._check_rewards(slots.rewards, step)
+            step[running] += 1
+            self._check_observations(slots, step)
+            if self.horizon is None and step.max() >= LONGEST:
+                raise EpisodeCrashError(
+                    f"episode {self.episode[step.argmax()]} of batch {self.batch} (seed {self.seed}) has not ended "
+                    f"after {LONGEST} steps; if it would, give a horizon beyond that, if not, one at which to cut it"
+                )
+            over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
+            if over[running].any():
+                for slot in running[over[running]].tolist():
+                    records.end(int(self.episode[slot]), int(step[slot]), slots.observations, slot)
+                    rows.release(slot, int(self.episode[slot]))
+                    self.episode[slot] = -1
+                running = running[~over[running]]
+                startable = True
+            rows.advance(running)
+
+    def _start(self, slots: Slots, rows: "_Rows", waiting: deque[int], step: NumpyArray) -> None:
+        started, seeds = [], []
+        for slot in np.flatnonzero(self.episode < 0).tolist():
+            episode = next((number for number in waiting if rows.has_place(number)), None)
+            if episode is None:
+                break
+            waiting.remove(episode)
+            env_seed, stream = episode_numbers(self.seed, self.batch, episode, self.repeats)
+            rows.take(slot, episode, stream)
+            self.episode[slot], step[slot] = episode, 0
+            started.append(slot)
+            seeds.append(env_seed)
+        self._obey(slots.start, started, seeds, step)
+
+    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
+        """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
+        try:
+            act(slots, what)
+        except ObservationError as error:
+            slot = slots[0] if error.slot is None else error.slot
+            raise InvalidTrajectoriesError(
+                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
+                f"{error.expected}; the batch is not counted"
+            ) from error
+
+    def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
+        """Refuse what no episode can show before the policy or the environment chokes on it."""
+        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
+            bad = outside(space, values, 1)
+            at = None if bad is None else first(bad, self.episode >= 0)
+            if at is not None:
+                must = "finite" if values.dtype.kind == "f" else f"one of {space}"
+                self._refuse(name, values, at[0], step, must)
+
+    def _check_rewards(self, rewards: NumpyArray, step: NumpyArray) -> None:
+        if not np.isfinite(rewards).all():
+            at = first(~np.isfinite(rewards), self.episode >= 0)
+            if at is not None:
+                self._refuse("reward", rewards, at[0], step, "finite")
+
+    def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
+        raise InvalidTrajectoriesError(
+            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
+            f"{must}; the batch is not counted"
+        )
+
+
+class _Rows:
+    """The rows in which the policy is evaluated: blocks of fixed size, each with one place for each residue.
+
+    Attributes:
+        of_slot: (slots,), the row of the episode that each slot runs; any row where none runs.
+    """
+
+    def __init__(self, policy: Policy, slots: Slots) -> None:
+        self.policy = policy
+        self.block = policy.row_multiple
+        blocks = -(-slots.count // self.block)
+        count = blocks * self.block
+        self.of_slot = np.zeros(slots.count, int)
+        # Of each residue the free rows, that of the first block last: it is taken first, so that few blocks are used.
+        self._free = [list(range(count - self.block + place, -1, -self.block)) for place in range(self.block)]
+        self._observations = empty_observations(slots.observation_space, count)
+        self._noise = np.zeros((count, _NOISE_STEPS, policy.uniforms))
+        self._position = np.zeros(count, int)
+        self._every = np.arange(count)
+        self._streams: dict[int, np.random.Generator] = {}
+        self._memory = policy.begin(np.zeros(count))
+
+    def has_place(self, episode: int) -> bool:
+        """Whether a row of the episode's residue is free."""
+        return bool(self._free[episode % self.block])
+
+    def take(self, slot: int, episode: int, stream: np.random.Generator) -> None:
+        """A row for an episode that starts, with its own stream of noise."""
+        row = self._free[episode % self.block].pop()
+        if self.policy.remembers:
+            self._memory = _renew(self._memory, row, self.policy.begin(stream.random(1)))
+        stream.random(out=self._noise[row])
+        self.of_slot[slot], self._streams[row], self._position[row] = row, stream, 0
+
+    def release(self, slot: int, episode: int) -> None:
+        """The row of an episode that has ended is free again."""
+        self._free[episode % self.block].append(int(self.of_slot[slot]))
+        self._free[episode % self.block].sort(reverse=True)
+
+    def act(self, running: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+        """Actions, log-probabilities and what is executed, by rows; those of slots that do not run mean nothing."""
+        own = self.of_slot[running]
+        jax.tree_util.tree_map(lambda array, new: array.__setitem__(own, new), self._observations, observations)
+        noise = self._noise[self._every, self._position]
+        used = (int(own.max()) // self.block + 1) * self.block  # rows of later blocks are not computed
+        if used == len(noise):
+            *found, self._memory = self.policy.act_in_blocks(noise, self._observations, self._memory)
+            return found[0], found[1], found[2]
+        seen, memory = jax.tree_util.tree_map(lambda array: array[:used], (self._observations, self._memory))
+        *found, memory = self.policy.act_in_blocks(noise[:used], seen, memory)
+        self._memory = jax.tree_util.tree_map(lambda new, old: np.concatenate([new, old[used:]]), memory, self._memory)
+        # Rows beyond the last running one are asked for by slots without an episode: any action will do.
+        actions, log_probs, executed = (_lengthen(array, len(noise)) for array in found)
+        return actions, log_probs, executed
+
+    def advance(self, running: NumpyArray) -> None:
+        """The next step's noise."""
+        own = self.of_slot[running]
+        self._position[own] += 1
+        if len(own) and self._position.max() == _NOISE_STEPS:
+            for row in own[self._position[own] == _NOISE_STEPS].tolist():
+                self._streams[row].random(out=self._noise[row])
+            self._position %= _NOISE_STEPS
+
+
+def _lengthen(array: NumpyArray, rows: int) -> NumpyArray:
+    return np.concatenate([array, np.broadcast_to(array[:1], (rows - len(array), *array.shape[1:]))])
+
+
+def _renew(memory: Any, row: int, new: Any) -> Any:
+    """The policy's memory with that of one row as it is when an episode begins."""
+
+    def write_row(column: NumpyArray, begun: NumpyArray) -> NumpyArray:
+        column = np.array(column)
+        column[row] = begun[0]
+        return column
+
+    return jax.tree_util.tree_map(write_row, memory, new)
