@@ -50,6 +50,7 @@ ROOMS["__main__"] = {"cli"}
 # Imports to the right, with the reason; each is made within a function, or for types alone.
 LATE = {
     ("inference/estimate.py", "report"): "an estimate is put into words when somebody reads it",
+    ("inference/comparison.py", "report"): "a comparison is put into words when somebody reads it",
     ("policies/resolve.py", "integrations"): "another library's policy is adapted when somebody gives one",
 }
 
@@ -59,12 +60,14 @@ OPTIONAL = {
     "stable_baselines3": {"integrations"},
     "sb3_contrib": {"integrations"},
     "minari": {"integrations"},
+    "pandas": set(),
     "matplotlib": {"report"},
     "jinja2": {"report"},
     "rich": {"cli", "paper"},
     "typer": {"cli"},
 }
 OPTIONAL_LATE = {
+    ("inference/comparison.py", "pandas"): "a table of differences, for those who want one",
     ("cli/shared.py", "torch"): "the command keeps torch to one thread",
     ("policies/resolve.py", "stable_baselines3"): "the type of an argument",
     ("policies/resolve.py", "torch"): "the type of an argument",

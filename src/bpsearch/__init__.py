@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         testing,
     )
     from bpsearch._core.arrays import Array
+    from bpsearch.calls.compare import compare
     from bpsearch.calls.evaluate import evaluate
     from bpsearch.calls.plan import plan
     from bpsearch.calls.task import environment
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bpsearch.envs import TabularMDP
     from bpsearch.estimands import Failure, Outcome, Return
     from bpsearch.estimators import Estimator, estimator
+    from bpsearch.inference.comparison import Comparison
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.pilot import Plan
     from bpsearch.inference.stopping import Target
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from bpsearch.sampling import GymnasiumSampler, sample
     from bpsearch.sampling.trajectories import Trajectories
     from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
-    from bpsearch.study import SQLiteJournal, Study
+    from bpsearch.study import ComparisonStudy, SQLiteJournal, Study
 
 __version__ = "0.2.0.dev0"
 
@@ -71,6 +73,7 @@ _ROOMS = (
 )
 _HOMES = {
     "_core.arrays": ("Array",),
+    "calls.compare": ("compare",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
     "calls.task": ("environment",),
@@ -78,6 +81,7 @@ _HOMES = {
     "envs": ("TabularMDP",),
     "estimands": ("Failure", "Outcome", "Return"),
     "estimators": ("Estimator", "estimator"),
+    "inference.comparison": ("Comparison",),
     "inference.estimate": ("Estimate",),
     "inference.pilot": ("Plan",),
     "inference.stopping": ("Target",),
@@ -98,7 +102,7 @@ _HOMES = {
     "sampling": ("GymnasiumSampler", "sample"),
     "sampling.trajectories": ("Trajectories",),
     "search": ("BPG", "AdaptiveBPG", "OnPolicy", "Search", "StepSize"),
-    "study": ("SQLiteJournal", "Study"),
+    "study": ("ComparisonStudy", "SQLiteJournal", "Study"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -107,6 +111,8 @@ __all__ = [
     "AdaptiveBPG",
     "Array",
     "CategoricalMLP",
+    "Comparison",
+    "ComparisonStudy",
     "ControlVariate",
     "Estimate",
     "Estimator",
@@ -133,6 +139,7 @@ __all__ = [
     "Target",
     "Trajectories",
     "Valuation",
+    "compare",
     "control_variates",
     "environment",
     "envs",

@@ -227,10 +227,14 @@ class AsymptoticSequence:
         """V."""
         if not math.isfinite(self.plain):
             return self.reduced
+        return max(self.reduced, min(self.reduced + PSEUDO_EPISODES * self.distance**2, self.plain))
+
+    @property
+    def distance(self) -> float:
+        """D, how far a return was seen to lie from their mean."""
         total, low, high = self.returns
         mean = total / self.episodes
-        distance = max(high - mean, mean - low)
-        return max(self.reduced, min(self.reduced + PSEUDO_EPISODES * distance**2, self.plain))
+        return max(high - mean, mean - low)
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""

@@ -13,6 +13,7 @@ class Ended(StrEnum):
 
     BUDGET = "budget"
     TARGET = "target"
+    VERDICT = "verdict"
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
 
