@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bpsearch.calls.compare import compare
     from bpsearch.calls.evaluate import evaluate
     from bpsearch.calls.plan import plan
+    from bpsearch.calls.suite import evaluate_suite
     from bpsearch.calls.task import environment
     from bpsearch.control_variates import ControlVariate, Scores, TabularAdvantages
     from bpsearch.envs import TabularMDP
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.pilot import Plan
     from bpsearch.inference.stopping import Target
+    from bpsearch.inference.suite import Suite
     from bpsearch.inference.valuation import Valuation
     from bpsearch.integrations import from_sb3, from_torch, load_sb3
     from bpsearch.methods import Method
@@ -76,6 +78,7 @@ _HOMES = {
     "calls.compare": ("compare",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
+    "calls.suite": ("evaluate_suite",),
     "calls.task": ("environment",),
     "control_variates": ("ControlVariate", "Scores", "TabularAdvantages"),
     "envs": ("TabularMDP",),
@@ -85,6 +88,7 @@ _HOMES = {
     "inference.estimate": ("Estimate",),
     "inference.pilot": ("Plan",),
     "inference.stopping": ("Target",),
+    "inference.suite": ("Suite",),
     "inference.valuation": ("Valuation",),
     "integrations": ("from_sb3", "from_torch", "load_sb3"),
     "methods": ("Method",),
@@ -134,6 +138,7 @@ __all__ = [
     "SoftmaxTable",
     "StepSize",
     "Study",
+    "Suite",
     "TabularAdvantages",
     "TabularMDP",
     "Target",
@@ -147,6 +152,7 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "evaluate_suite",
     "from_sb3",
     "from_torch",
     "inference",
