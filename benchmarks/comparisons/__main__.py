@@ -14,6 +14,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -27,6 +28,7 @@ from bpsearch.policies import GaussianMLP
 from bpsearch.study.comparison import ComparisonStudy
 
 GAP, LEVEL = 0.15, 0.95
+Cell = dict[str, Any]
 
 
 def rounds(pair: Pair, method: str, episodes: int, size: int, seed: int, **design) -> Iterator[ComparisonStudy]:
@@ -49,7 +51,7 @@ def decided(pair: Pair, method: str, episodes: int, size: int, seed: int) -> tup
     return study.standing.contests[0].decision, study.done
 
 
-def count_false(comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None) -> list[dict]:
+def count_false(comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None) -> list[Cell]:
     """How often policies of the same value are told apart."""
     cells = []
     for pair in problems(0.0):
@@ -61,19 +63,24 @@ def count_false(comparisons: int, episodes: int, size: int, methods: list[str], 
             wrong = sum(
                 decided(pair, method, episodes, size, seed)[0] is not Decision.UNDECIDED for seed in range(comparisons)
             )
-            cell = {"problem": pair.name, "method": method, "comparisons": comparisons, "false": wrong / comparisons}
+            cell: Cell = {
+                "problem": pair.name,
+                "method": method,
+                "comparisons": comparisons,
+                "false": wrong / comparisons,
+            }
             cell |= {"looks": episodes // size, "episodes": episodes}
             cells.append(cell)
             print(cell, f"{time.perf_counter() - start:.0f} s", flush=True)
     return cells
 
 
-def returns_of(pair: Pair, episodes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def returns_of(pair: Pair, episodes: int, seed: int) -> list[np.ndarray]:
     """Independent evaluations: each policy has seeds of its own."""
-    return tuple(
+    return [
         np.asarray(bps.sample(pair.env, policy, episodes, seed=2 * seed + at).returns(pair.env.discount))
         for at, policy in enumerate((pair.one, pair.other))
-    )
+    ]
 
 
 def welch(x: np.ndarray, y: np.ndarray) -> bool:
@@ -111,7 +118,7 @@ def exact_binary(x: np.ndarray, y: np.ndarray) -> tuple[bool, int]:
     return False, len(x)
 
 
-def measure_power(comparisons: int, episodes: int, size: int, only: list[str] | None) -> list[dict]:
+def measure_power(comparisons: int, episodes: int, size: int, only: list[str] | None) -> list[Cell]:
     """How often the better policy is found, and from how many episodes of each."""
     cells = []
     for pair in problems(GAP):
@@ -128,9 +135,9 @@ def measure_power(comparisons: int, episodes: int, size: int, only: list[str] | 
                 verdict, needed = decided(pair, method, episodes, size, seed)
                 found.setdefault(f"compare, {method}", []).append((verdict is Decision.BETTER, needed))
         for name, results in found.items():
-            right, needed = (np.array(column, dtype=float) for column in zip(*results, strict=True))
-            cell = {"problem": pair.name, "procedure": name, "comparisons": comparisons, "most": episodes}
-            cell |= {"power": float(right.mean()), "episodes": float(needed.mean())}
+            right, taken = (np.array(column, dtype=float) for column in zip(*results, strict=True))
+            cell: Cell = {"problem": pair.name, "procedure": name, "comparisons": comparisons, "most": episodes}
+            cell |= {"power": float(right.mean()), "episodes": float(taken.mean())}
             cells.append(cell)
             print(cell, flush=True)
     return cells
@@ -141,7 +148,7 @@ def still(policy: GaussianMLP) -> GaussianMLP:
     return dataclasses.replace(policy, log_std=policy.log_std - 6.0)
 
 
-def measure_savings(episodes: int, comparisons: int) -> list[dict]:
+def measure_savings(episodes: int, comparisons: int) -> list[Cell]:
     """What shared seeds and control variates save, of agents of three environments."""
     cells = []
     for env_id in ("pendulum-v1", "cartpole-v1", "acrobot-v1"):
@@ -155,7 +162,7 @@ def measure_savings(episodes: int, comparisons: int) -> list[dict]:
                 for seed in range(comparisons)
             ]
             differences = [comparison.differences[0] for comparison in found]
-            cell = {"task": env_id, "policies": what, "episodes": episodes, "comparisons": comparisons}
+            cell: Cell = {"task": env_id, "policies": what, "episodes": episodes, "comparisons": comparisons}
             names = ("savings", "tight_savings", "pairing_savings", "control_savings")
             cell |= {name: float(np.mean([getattr(d, name) for d in differences])) for name in names}
             cell |= {"least_pairing": float(min(d.pairing_savings or 0.0 for d in differences))}
@@ -164,7 +171,7 @@ def measure_savings(episodes: int, comparisons: int) -> list[dict]:
     return cells
 
 
-def measure_targets(comparisons: int) -> list[dict]:
+def measure_targets(comparisons: int) -> list[Cell]:
     """Episodes until an anytime-valid interval is as narrow as wanted, `auto` beside Monte Carlo."""
     cells = []
     for name, halfwidth in (("cartpole-v1-half", 5.0), ("cartpole-v1-trained", 10.0), ("pendulum-v1-half", 30.0)):
@@ -174,7 +181,7 @@ def measure_targets(comparisons: int) -> list[dict]:
                 bps.evaluate(task.policy, task.env, 20_000, method, seed=seed, target=halfwidth)
                 for seed in range(comparisons)
             ]
-            cell = {"task": name, "halfwidth": halfwidth, "method": method, "studies": comparisons}
+            cell: Cell = {"task": name, "halfwidth": halfwidth, "method": method, "studies": comparisons}
             cell |= {"episodes": float(np.mean([estimate.episodes for estimate in found]))}
             cells.append(cell)
             print(cell, flush=True)
