@@ -10,7 +10,7 @@ from bpsearch.report.figures import Drawing
 from bpsearch.report.plots import COLORS, band, figure, inline_svg
 
 MOST_DOTS = 800  # in a picture; more are thinned out
-MOST_PAIRS = 4  # differences that get pictures of their own
+MOST_PAIRS = 3  # differences that get pictures of their own: those that took longest
 _WIDTH, _HEIGHT = 5.2, 3.2
 _MARKS = {
     Decision.BETTER: COLORS["green"],
@@ -21,8 +21,8 @@ _MARKS = {
 
 
 def draw_figures(comparison: Comparison) -> list[Drawing]:
-    """All differences beside each other if there are several; of the first few, how each settled, and its pairs."""
-    shown = comparison.differences[:MOST_PAIRS]
+    """All differences beside each other if there are several; of the longest, how each settled; of one, its pairs."""
+    shown = sorted(comparison.differences, key=lambda found: -len(found.course))[:MOST_PAIRS]
     many = len(comparison.differences) > 1
     drawings = [_forest(comparison)] if many else []
     for found in shown:
@@ -47,6 +47,8 @@ def _settling(comparison: Comparison, found: Difference) -> Drawing:
                 panel.axhline(end, color=COLORS["purple"], linestyle=":", label=label)
         panel.plot(pairs, means, color=COLORS["blue"], marker="o", markersize=2.5, label="difference")
         band(panel, pairs, means - halves, means + halves, COLORS["blue"])
+        if len(known) == 1:  # a band has no width
+            panel.errorbar(pairs, means, halves, color=COLORS["blue"], capsize=4)
         if found.decided_at is not None:
             panel.axvline(found.decided_at, color=COLORS["orange"], linestyle="--", label=f"verdict: {found.decision}")
         panel.set(xlabel="episodes of each", ylabel="difference")

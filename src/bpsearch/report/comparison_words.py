@@ -60,7 +60,7 @@ def headline(comparison: Comparison) -> str:
         return f"{best.name} is better than all others; {count}"
     if best.worst == 1:
         return f"{best.name} is the best; {count}"
-    rest = f", and better than {', '.join(beaten)}" if beaten else ""
+    rest = f", and is better than {', '.join(beaten)}" if beaten else ""
     return f"{best.name} has the highest value{rest}; {count}"
 
 
@@ -136,11 +136,13 @@ def describe_lines(comparison: Comparison) -> tuple[str, ...]:
         lines += [f"{name}: {value_text(comparison, name)}" for name in comparison.estimates]
     lines.append(f"interval: {interval_kind(comparison)}")
     lines.append(f"ended by: {comparison.ended}; {comparison.episodes} episodes in all")
-    for found in comparison.differences:
-        saved = savings_text(found)
-        if saved:
-            which = f"{found.one} − {found.other}: " if len(comparison.differences) > 1 else ""
-            lines.append(f"saved: {which}{saved}")
+    if len(comparison.differences) == 1:
+        lines += [f"saved: {text}" for text in [savings_text(comparison.differences[0])] if text]
+    else:
+        known = [found.savings for found in comparison.differences if found.savings is not None]
+        if known and max(known) > WORTH_SAYING:
+            times = f"{significant(min(known))} to {significant(max(known))}"
+            lines.append(f"saved: independent Monte Carlo evaluations need {times} times as many episodes")
     return (*lines, *(f"note: {text}" for text in doubts(comparison)))
 
 
