@@ -1,11 +1,11 @@
-"""How often anytime-valid intervals of whole studies hold: every method, looks after every batch, and stops at a target.
+"""How often anytime-valid intervals of whole studies hold: looks after every batch, and stops at a target.
 
     python -m benchmarks.coverage_studies --studies 2000 --out docs/intervals
 
-Unlike `coverage.py`, which runs thousands of searches in one compiled program, this runs `bps.Study` as people do, so that
-control variates and their room for unseen events count. Tasks are tabular: the oracle knows their values exactly. Each
-study has 1,000 episodes and looks after each batch of 100. Counted is how often the asymptotic sequence holds at all
-looks at once, and where a study ends that stops when half the width is at most its median after 400 episodes in a
+Unlike `coverage.py`, which runs thousands of searches in one compiled program, this runs `bps.Study` as people do, so
+that control variates and their room for unseen events count. Tasks are tabular: the oracle knows their values exactly.
+Each study has 1,000 episodes and looks after each batch of 100. Counted is how often the asymptotic sequence holds at
+all looks at once, and where a study ends that stops when half the width is at most its median after 400 episodes in a
 pilot of 20 other studies.
 """
 

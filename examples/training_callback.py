@@ -17,8 +17,8 @@ from bpsearch.integrations import EvaluationCallback
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--timesteps", type=int, default=2048)
-    parser.add_argument("--episodes", type=int, default=40, help="of each policy in an evaluation")
+    parser.add_argument("--timesteps", type=int, default=1024)
+    parser.add_argument("--episodes", type=int, default=30, help="of each policy in an evaluation")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="directory for best_model.zip")
     options = parser.parse_args()
     torch.set_num_threads(1)  # networks this small are slower on several threads

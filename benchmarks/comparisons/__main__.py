@@ -23,7 +23,8 @@ import bpsearch as bps
 from benchmarks.comparisons.tasks import Pair, problems
 from benchmarks.evaluators.tasks import TASKS
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
-from bpsearch.inference.difference import Decision
+from bpsearch.inference.difference import Decision, Turn
+from bpsearch.inference.standing import Design, Standing
 from bpsearch.policies import GaussianMLP
 from bpsearch.study.comparison import ComparisonStudy
 
@@ -51,6 +52,37 @@ def decided(pair: Pair, method: str, episodes: int, size: int, seed: int) -> tup
     return study.standing.contests[0].decision, study.done
 
 
+def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(comparisons, episodes) each: of both policies from the same starts, and of the second from starts of its own.
+
+    Episodes of a batch are independent, so thousands of comparisons are cut out of a few large batches.
+    """
+    size = -(-100_000 // episodes) * episodes
+    batches = range(-(-comparisons * episodes // size))
+
+    def run(policy: bps.Policy, seed: int) -> np.ndarray:
+        parts = [bps.sample(pair.env, policy, size, seed=seed, batch=number) for number in batches]
+        every = np.concatenate([np.asarray(part.returns(pair.env.discount)) for part in parts])
+        return every.reshape(-1, episodes)[:comparisons]
+
+    return run(pair.one, 0), run(pair.other, 0), run(pair.other, 1)
+
+
+def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int) -> list[Decision]:
+    """The verdicts of as many comparisons by Monte Carlo: what `decided` gives, in a fraction of the time."""
+    found = []
+    design = Design(("one", "other"), tightest=episodes)
+    for one, other, own in zip(*returns_at_once(pair, comparisons, episodes), strict=True):
+        standing = Standing.begin(design)
+        for at in range(0, episodes, size):
+            x, y = (part[at : at + size] for part in (one, other if standing.shares(1) else own))
+            standing = standing.add({0: Turn(x, x), 1: Turn(y, y)})
+            if not standing.running:
+                break
+        found.append(standing.contests[0].decision)
+    return found
+
+
 def count_false(comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None) -> list[Cell]:
     """How often policies of the same value are told apart."""
     cells = []
@@ -60,9 +92,11 @@ def count_false(comparisons: int, episodes: int, size: int, methods: list[str], 
         assert abs(pair.difference) < 1e-9 * max(pair.deviation, 1.0)
         for method in methods:
             start = time.perf_counter()
-            wrong = sum(
-                decided(pair, method, episodes, size, seed)[0] is not Decision.UNDECIDED for seed in range(comparisons)
-            )
+            if method == "mc":
+                verdicts = decided_at_once(pair, comparisons, episodes, size)
+            else:
+                verdicts = [decided(pair, method, episodes, size, seed)[0] for seed in range(comparisons)]
+            wrong = sum(verdict is not Decision.UNDECIDED for verdict in verdicts)
             cell: Cell = {
                 "problem": pair.name,
                 "method": method,
