@@ -12,6 +12,7 @@ import bpsearch as bps
 from bpsearch.errors import MissingDependencyError
 from bpsearch.report import comparison_words as words
 from bpsearch.report.comparison_json import SCHEMA
+from bpsearch.report.comparison_page import repeat_lines
 from bpsearch.report.json import SCHEMA as ESTIMATE
 
 MDP = bps.envs.gridworld()
@@ -122,6 +123,14 @@ def test_the_page_shows_the_verdict_and_how_it_came(kind, tmp_path):
     assert "<script" not in page
     assert not re.search(r'(src|href)="?http', page)
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.S).lower().replace("covariance", "")
+
+
+def test_the_page_has_the_lines_that_repeat_it(capsys):
+    names = {"new": "gridworld-converged", "old": "gridworld-early"}
+    found = bps.compare(names, "bpsearch/Gridworld-v0", 200, "mc", seed=3, margin=1.5)
+    exec(repeat_lines(found))
+    assert capsys.readouterr().out.strip() == str(found)
+    assert repeat_lines(comparison("two")).startswith("# Made in Python")
 
 
 def test_the_command(in_process, tmp_path):

@@ -13,6 +13,9 @@ from bpsearch.report.comparison_figures import draw_figures
 from bpsearch.report.json import plain
 from bpsearch.report.numbers import brackets, round_to, significant
 
+# Settings of the environment, which `bps.environment` takes.
+_OF_ENV = ("env_kwargs", "horizon", "discount", "num_envs", "vectorization")
+
 
 def render(comparison: Comparison) -> str:
     """The page of a `Comparison`, as HTML."""
@@ -38,6 +41,7 @@ def render(comparison: Comparison) -> str:
         saved=[text for text in saved if text],
         ranking=[_place(comparison, at) for at in range(len(comparison.ranking))],
         figures=draw_figures(comparison),
+        repeat=repeat_lines(comparison),
         settings={name: _shown(value) for name, value in comparison.settings.items() if value is not None},
         versions=versions(),
         date=date.today().isoformat(),
@@ -50,6 +54,31 @@ def write_page(comparison: Comparison, path: str | Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(render(comparison), encoding="utf-8")
     return path
+
+
+def repeat_lines(comparison: Comparison) -> str:
+    """What gives the same verdict again when it is run; empty if the comparison does not know its settings.
+
+    A store is left out: with it the episodes would be read, not run. Objects have no name that a line could use: then
+    the lines are a comment.
+    """
+    settings = {name: plain(value) for name, value in comparison.settings.items() if value is not None}
+    if not {"policies", "env"} <= settings.keys() or "estimand" in settings:
+        return ""
+    policies, env = settings.pop("policies"), settings.pop("env")
+    place = {name: settings.pop(name) for name in _OF_ENV if name in settings}
+    rule = settings.pop("target", None)
+    settings.pop("store", None)
+    own = [*(f"{name}={value!r}" for name, value in settings.items())]
+    if rule is not None:
+        own.append(f"target=bps.Target(**{rule!r})" if isinstance(rule, dict) else f"target={rule!r}")
+    where = repr(env)
+    if place and isinstance(env, str) and not env.startswith("<"):
+        where = f"bps.environment({where}, {', '.join(f'{name}={value!r}' for name, value in place.items())})"
+    call = f"print(bps.compare({policies!r}, {where}, {', '.join(own)}))"
+    if "'<" in call:
+        return f"# Made in Python: put your objects in place of those in <>.\n# {call}"
+    return f"import bpsearch as bps\n{call}"
 
 
 def _read(name: str) -> str:
