@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "methods": {*DATA, "estimators", "control_variates", "search", "inference"},
     "study": {*DATA, "estimands", "runners", "estimators", "control_variates", "search", "inference", "methods"},
     "calls": {*DATA, "estimands", "runners", "inference", "methods", "study"},
-    "integrations": DATA,
+    "integrations": {*DATA, "inference", "runners", "calls"},
     "report": {*COMMON, "envs", "inference"},
 }
 EVERY = set(ROOMS)
@@ -50,6 +50,8 @@ ROOMS["__main__"] = {"cli"}
 # Imports to the right, with the reason; each is made within a function, or for types alone.
 LATE = {
     ("inference/estimate.py", "report"): "an estimate is put into words when somebody reads it",
+    ("inference/comparison.py", "report"): "a comparison is put into words when somebody reads it",
+    ("inference/suite.py", "report"): "a suite is put into words when somebody reads it",
     ("policies/resolve.py", "integrations"): "another library's policy is adapted when somebody gives one",
 }
 
@@ -60,12 +62,15 @@ OPTIONAL = {
     "sb3_contrib": {"integrations"},
     "minari": {"integrations"},
     "ray": {"runners"},
+    "pandas": set(),
     "matplotlib": {"report"},
     "jinja2": {"report"},
     "rich": {"cli", "paper"},
     "typer": {"cli"},
 }
 OPTIONAL_LATE = {
+    ("inference/comparison.py", "pandas"): "a table of differences, for those who want one",
+    ("inference/suite.py", "pandas"): "a table of tasks, for those who want one",
     ("cli/shared.py", "torch"): "the command keeps torch to one thread",
     ("policies/resolve.py", "stable_baselines3"): "the type of an argument",
     ("policies/resolve.py", "torch"): "the type of an argument",

@@ -189,16 +189,18 @@ def test_a_command_names_a_mistake_in_one_line(command, changed, message, in_pro
 
 def test_the_command_has_the_names_and_defaults_of_the_python_call():
     from bpsearch.cli import shared
+    from bpsearch.cli.compare import compare
     from bpsearch.cli.evaluate import evaluate
     from bpsearch.cli.plan import plan
     from bpsearch.methods import METHODS
 
     assert tuple(METHODS) == shared.METHODS
-    own = {"on_batch", "estimand"}  # objects of Python alone
+    own = {"on_batch", "on_round", "estimand"}  # objects of Python alone
     renamed = {"relative": "relative_target", "seconds": "time_limit"}  # of a `Target`
     for command, calls in (
         (evaluate, (bps.evaluate, bps.environment)),
         (plan, (bps.plan, bps.environment)),
+        (compare, (bps.compare, bps.environment)),
     ):
         options = inspect.signature(command).parameters
         for call in calls:
@@ -219,7 +221,7 @@ def test_the_version_and_the_module():
     assert (done.returncode, done.stdout) == (0, f"bpsearch {bps.__version__}\n"), done.stderr
 
 
-@pytest.mark.parametrize("command", ["demo", "evaluate", "plan", "reproduce", "study", "train"])
+@pytest.mark.parametrize("command", ["compare", "demo", "evaluate", "plan", "reproduce", "study", "train"])
 def test_help_has_an_example(command, in_process):
     assert "Example: bpsearch" in in_process(command, "--help").stdout
 

@@ -9,8 +9,8 @@ from scipy import stats
 
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import (
-    COUNT,
-    LARGEST,
+    BETS,
+    SHARES,
     AsymptoticSequence,
     CertifiedSequence,
     anytime_bounds,
@@ -21,51 +21,78 @@ from bpsearch.inference.confidence_sequence import (
 from bpsearch.inference.intervals import binomial_upper_bound, clopper_pearson
 
 
-def slowly(values, delta):
-    """The formula, number by number, with all that it says about the past."""
-    bounds, best, total, squares = [], -np.inf, 0.0, 0.0
-    for n, value in enumerate(values, start=1):
-        mean = min(max((0.5 + total) / n, 0.0), 1.0)
-        total += value
-        squares += (value - mean) ** 2
-        for k in range(COUNT):
-            rate = LARGEST / 2**k
-            penalty = -np.log(1.0 - rate) - rate
-            cost = np.log((k + 1) * (k + 2) / delta)
-            best = max(best, (total - (penalty * squares + cost) / rate) / n)
-        bounds.append(best)
-    return np.array(bounds)
+def capital(values, mean):
+    """What the bets have made of 1, bet by bet and value by value."""
+    total = 0.0
+    for bet, share in zip(BETS, SHARES, strict=True):
+        fraction = bet * mean / (1.0 + bet * mean)
+        for value in values:
+            share *= 1.0 + fraction * (value / mean - 1.0)
+        total += share
+    return total
 
 
-def test_it_is_the_formula():
+def test_it_is_where_the_bets_have_made_enough():
     rng = np.random.default_rng(0)
     values = np.exp(rng.normal(-0.5, 1.0, size=(3, 60))) * rng.uniform(size=(3, 60))
     looks = np.array([1, 7, 8, 60])
-    found = lower_bounds(values, 0.05, np.arange(1, 61))
-    np.testing.assert_allclose(found, [slowly(row, 0.05) for row in values], rtol=1e-12)
     sparse = lower_bounds(values, 0.05, looks)
-    assert (sparse <= found[:, looks - 1] + 1e-12).all(), "fewer looks, less to choose from"
+    for row, bounds in zip(values, sparse, strict=True):
+        found = []
+        for look, bound in zip(looks, bounds, strict=True):
+            found.append(bound)
+            if bound > max([0.0, *found[:-1]]):  # else the look before it was better
+                assert capital(row[:look], bound) == pytest.approx(1.0 / 0.05, rel=1e-6)
+            elif bound == 0.0:
+                assert capital(row[:look], 1e-9) < 1.0 / 0.05
+    assert (sparse[:, -1] > 0.0).all()
+    every = lower_bounds(values, 0.05, np.arange(1, 61))
+    assert (sparse <= every[:, looks - 1] + 1e-12).all(), "fewer looks, less to choose from"
     # What is claimed does not depend on what comes later.
     np.testing.assert_array_equal(sparse[:, :3], lower_bounds(values[:, :8], 0.05, looks[:3]))
 
 
-@pytest.mark.parametrize("rate", [LARGEST / 2**k for k in (0, 1, 3)])
 @pytest.mark.parametrize(("outcomes", "chances"), [((0.0, 1.0), (0.7, 0.3)), ((0.0, 0.4, 8.0), (0.6, 0.35, 0.05))])
-def test_the_supermartingale_is_one(rate, outcomes, chances):
-    """E[exp(λ(S_n − nμ) − ψ(λ) V_n)] ≤ 1 for n up to 6, exactly, over all sequences; a tilt of the mean breaks it."""
+def test_the_capital_is_a_martingale(outcomes, chances):
+    """E[K_n(μ)] = 1 for n up to 6, exactly, over all sequences; against a smaller mean it grows."""
     mean = float(np.dot(outcomes, chances))
     assert mean <= 1.0
-    penalty = -np.log1p(-rate) - rate
+    assert SHARES.sum() == pytest.approx(1.0)
     for n in range(1, 7):
-        sequences = np.array(list(itertools.product(range(len(outcomes)), repeat=n)))
-        values, probability = np.asarray(outcomes)[sequences], np.asarray(chances)[sequences].prod(axis=1)
-        sums = np.cumsum(values, axis=1)
-        means = np.clip((0.5 + sums - values) / np.arange(1, n + 1), 0.0, 1.0)
-        squares = ((values - means) ** 2).sum(axis=1)
-        process = np.exp(rate * (sums[:, -1] - n * mean) - penalty * squares)
-        assert probability @ process <= 1.0 + 1e-12
-    wrong = np.exp(rate * (sums[:, -1] - n * (mean - 1.0)) - penalty * squares)
-    assert probability @ wrong > 1.0
+        sequences = list(itertools.product(range(len(outcomes)), repeat=n))
+        weights = [math.prod(chances[at] for at in sequence) for sequence in sequences]
+        made = [capital([outcomes[at] for at in sequence], mean) for sequence in sequences]
+        assert min(made) >= 0.0
+        assert np.dot(weights, made) == pytest.approx(1.0, abs=1e-12)
+    wrong = [capital([outcomes[at] for at in sequence], 0.5 * mean) for sequence in sequences]
+    assert np.dot(weights, wrong) > 1.1
+
+
+def empirical_bernstein(values, delta):
+    """The bound that the bets have replaced."""
+    k = np.arange(28.0)
+    rates = 0.75 * 0.5**k
+    means = np.clip((0.5 + np.cumsum(values) - values) / np.arange(1, len(values) + 1), 0.0, 1.0)
+    costs = (-np.log1p(-rates) - rates) * np.sum((values - means) ** 2) + np.log((k + 1) * (k + 2) / delta)
+    return (values.sum() - costs / rates).max() / len(values)
+
+
+@pytest.mark.parametrize(("deviation", "narrower"), [(0.5, 1.0), (0.1, 1.3), (1 / 17, 1.4), (1 / 27, 1.65)])
+def test_bets_are_narrower_the_more_so_the_smaller_the_spread_in_the_range(deviation, narrower):
+    """1,000 values of mean 1/2 in [0, 1]."""
+    rng = np.random.default_rng(1)
+    values = 1.0 * (rng.random(1000) < 0.5)
+    if deviation < 0.5:
+        a = (0.25 / deviation**2 - 1.0) / 2.0
+        values = rng.beta(a, a, 1000)
+    widths = [
+        1.0 - bound(1.0 - values) - bound(values)
+        for bound in (
+            lambda x: empirical_bernstein(x, 0.025),
+            lambda x: float(lower_bounds(x, 0.025, np.array([1000]))[0]),
+        )
+    ]
+    assert widths[0] > narrower * widths[1]
 
 
 CASES = {

@@ -15,7 +15,7 @@ from bpsearch.control_variates import Scores, Starts, StartStates
 from bpsearch.inference import judgement
 from bpsearch.inference.cross_fitting import cross_fit
 from bpsearch.inference.valuation import Valuation
-from bpsearch.runners.in_process import runner_for
+from bpsearch.runners.choice import runner_for
 from bpsearch.sampling.npz import load_npz, save_npz
 from bpsearch.testing.enumeration import enumerate_trajectories, random_mdp, random_policy
 

@@ -23,16 +23,20 @@ if TYPE_CHECKING:
         testing,
     )
     from bpsearch._core.arrays import Array
+    from bpsearch.calls.compare import compare
     from bpsearch.calls.evaluate import evaluate
     from bpsearch.calls.plan import plan
+    from bpsearch.calls.suite import evaluate_suite
     from bpsearch.calls.task import environment
     from bpsearch.control_variates import ControlVariate, Scores, TabularAdvantages
     from bpsearch.envs import TabularMDP
     from bpsearch.estimands import Failure, Outcome, Return
     from bpsearch.estimators import Estimator, estimator
+    from bpsearch.inference.comparison import Comparison
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.pilot import Plan
     from bpsearch.inference.stopping import Target
+    from bpsearch.inference.suite import Suite
     from bpsearch.inference.valuation import Valuation
     from bpsearch.integrations import from_sb3, from_torch, load_sb3
     from bpsearch.methods import Method
@@ -50,7 +54,7 @@ if TYPE_CHECKING:
     from bpsearch.sampling import GymnasiumSampler, sample
     from bpsearch.sampling.trajectories import Trajectories
     from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
-    from bpsearch.study import SQLiteJournal, Study
+    from bpsearch.study import ComparisonStudy, SQLiteJournal, Study
 
 __version__ = "0.2.0.dev0"
 
@@ -71,16 +75,20 @@ _ROOMS = (
 )
 _HOMES = {
     "_core.arrays": ("Array",),
+    "calls.compare": ("compare",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
+    "calls.suite": ("evaluate_suite",),
     "calls.task": ("environment",),
     "control_variates": ("ControlVariate", "Scores", "TabularAdvantages"),
     "envs": ("TabularMDP",),
     "estimands": ("Failure", "Outcome", "Return"),
     "estimators": ("Estimator", "estimator"),
+    "inference.comparison": ("Comparison",),
     "inference.estimate": ("Estimate",),
     "inference.pilot": ("Plan",),
     "inference.stopping": ("Target",),
+    "inference.suite": ("Suite",),
     "inference.valuation": ("Valuation",),
     "integrations": ("from_sb3", "from_torch", "load_sb3"),
     "methods": ("Method",),
@@ -98,7 +106,7 @@ _HOMES = {
     "sampling": ("GymnasiumSampler", "sample"),
     "sampling.trajectories": ("Trajectories",),
     "search": ("BPG", "AdaptiveBPG", "OnPolicy", "Search", "StepSize"),
-    "study": ("SQLiteJournal", "Study"),
+    "study": ("ComparisonStudy", "SQLiteJournal", "Study"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -107,6 +115,8 @@ __all__ = [
     "AdaptiveBPG",
     "Array",
     "CategoricalMLP",
+    "Comparison",
+    "ComparisonStudy",
     "ControlVariate",
     "Estimate",
     "Estimator",
@@ -128,11 +138,13 @@ __all__ = [
     "SoftmaxTable",
     "StepSize",
     "Study",
+    "Suite",
     "TabularAdvantages",
     "TabularMDP",
     "Target",
     "Trajectories",
     "Valuation",
+    "compare",
     "control_variates",
     "environment",
     "envs",
@@ -140,6 +152,7 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "evaluate_suite",
     "from_sb3",
     "from_torch",
     "inference",

@@ -72,7 +72,7 @@ def evaluate(
     """
     check_integer("episodes", episodes)
     with Task.open(policy, env, workers=workers, episode_timeout=episode_timeout) as task:
-        asked = _estimand(failure, estimand, task.discount)
+        asked = find_estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
         estimate = run_task(
             task,
@@ -94,7 +94,7 @@ def evaluate(
         "estimand": estimand,
         "store": store,
     }
-    given = {key: _shown(value) for key, value in extra.items() if value is not None}
+    given = {key: shown(value) for key, value in extra.items() if value is not None}
     return dataclasses.replace(estimate, settings=estimate.settings | named | given)
 
 
@@ -139,9 +139,10 @@ def run_task(
     return dataclasses.replace(estimate, settings=settings, no_help=no_help)
 
 
-def _estimand(
+def find_estimand(
     failure: str | Callable[[Trajectories], Array] | None, estimand: Estimand | None, discount: float
 ) -> Estimand:
+    """What is asked: the probability of a failure, what was given, or the return."""
     if failure is not None and estimand is not None:
         raise InvalidArgumentError("give failure or estimand, not both: one thing is estimated at a time")
     if failure is not None:
@@ -149,7 +150,8 @@ def _estimand(
     return Return(discount) if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
 
 
-def _shown(value: object) -> object:
+def shown(value: object) -> object:
+    """A setting for the record."""
     if isinstance(value, Target):
         return {name: part for name, part in dataclasses.asdict(value).items() if part is not None}
     if isinstance(value, float | int | str):

@@ -8,6 +8,7 @@ import typer
 
 from bpsearch import __version__
 from bpsearch._core.texts import printable
+from bpsearch.cli.compare import compare
 from bpsearch.cli.evaluate import evaluate
 from bpsearch.cli.plan import plan
 from bpsearch.cli.shared import AsJson, FixedSeed, Out, prepare_jax, print_json
@@ -51,6 +52,7 @@ _settings = {"debug": False}
 app.command(epilog="Example: bpsearch evaluate --env CartPole-v1 --policy ppo.zip --episodes 1000 --out report")(
     evaluate
 )
+app.command(epilog="Example: bpsearch compare new.zip old.zip --env CartPole-v1 --margin 5 --report page.html")(compare)
 app.command(epilog="Example: bpsearch plan --env CartPole-v1 --policy ppo.zip --pilot 200 --halfwidth 5")(plan)
 app.add_typer(study)
 

@@ -9,24 +9,26 @@ from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_real
 from bpsearch.inference.unseen import PSEUDO_EPISODES
 
-# λ_k = LARGEST · 2^−k with the prior weights 1/((k + 1)(k + 2)), which sum to 1. The smallest serves a sum of squares
-# of about 1e16.
-LARGEST, COUNT = 0.75, 28
+# The bets θ_k of `lower_bounds`, and what share of the capital each has: most are for hundreds to thousands of values.
+_EXPONENTS = np.arange(-16, 11)
+BETS = 2.0**_EXPONENTS
+SHARES = (2.0 + np.abs(_EXPONENTS)) ** -1.5
+SHARES /= SHARES.sum()
+_STEPS = 5  # of Newton's method; they double the digits
 
 
 def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyArray:
     """Lower bounds of the mean of `values` after as many values as `looks` says; with chance ≥ 1 − δ all hold at once.
 
     The values ξ_i ≥ 0 have, given those before them, the same mean μ ≤ 1; they need not be bounded, nor independent,
-    nor equally distributed. With m_{i−1} in [0, 1] the mean of the earlier values, S_n = Σ ξ_i,
-    V_n = Σ (ξ_i − m_{i−1})² and ψ(λ) = −log(1 − λ) − λ,
+    nor equally distributed. Who bets the share c = θm/(1 + θm) of a capital against a mean of at most m has, after n
+    values, Π (1 + c (ξ_i/m − 1)) = Π (1 + θξ_i)/(1 + θm). With capital shares p_k on bets θ_k,
 
-        L_n = max_k (S_n − (ψ(λ_k) V_n + log((k + 1)(k + 2)/δ)) / λ_k) / n.
+        K_n(m) = Σ_k p_k exp(F_n(θ_k) − n log(1 + θ_k m)),    F_n(θ) = Σ_i log(1 + θ ξ_i).
 
-    For each λ in (0, 1), exp(λ(S_n − nμ) − ψ(λ) V_n) is a supermartingale that starts at 1, because
-    exp(λx − ψ(λ)x²) ≤ 1 + λx for x ≥ −1 (the empirical Bernstein argument). By Ville's inequality it ever exceeds
-    (k + 1)(k + 2)/δ with a chance of at most δ/((k + 1)(k + 2)), and these sum to δ. The bounds are those of the
-    best look so far.
+    K_n(μ) is a martingale that starts at 1 and is never negative, so it ever reaches 1/δ with a chance of at most δ
+    (Ville). K_n falls with m: L_n is the largest m in [0, 1] with K_n(m) ≥ 1/δ, and 0 if there is none. F_n is all
+    that must be known of the past. The bounds are those of the best look so far.
 
     Args:
         values: (..., n), ξ.
@@ -36,21 +38,32 @@ def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyAr
     Returns:
         (..., B).
     """
-    numbers = np.arange(1, values.shape[-1] + 1)
-    sums = np.cumsum(values, axis=-1)
-    means = np.clip((0.5 + sums - values) / numbers, 0.0, 1.0)
-    squares = np.cumsum((values - means) ** 2, axis=-1)
-    at = np.asarray(looks) - 1
-    return np.maximum.accumulate(_best_bound(sums[..., at], squares[..., at], delta) / numbers[at], axis=-1)
+    looks = np.asarray(looks)
+    firsts = np.concatenate([[0], looks[:-1]])
+    kept = values[..., : looks[-1]]
+    growth = np.stack([np.add.reduceat(np.log1p(bet * kept), firsts, axis=-1).cumsum(axis=-1) for bet in BETS], axis=-1)
+    return np.asarray(np.maximum.accumulate(_refuted(growth, looks, delta), axis=-1))
 
 
-def _best_bound(sums: NumpyArray, squares: NumpyArray, delta: float) -> NumpyArray:
-    """N L_n of `lower_bounds`: the best of all λ_k."""
-    k = np.arange(COUNT, dtype=np.float64)
-    rates = LARGEST * 0.5**k
-    penalties = -np.log1p(-rates) - rates
-    costs = np.log((k + 1.0) * (k + 2.0) / delta)
-    return np.asarray((sums[..., None] - (penalties * squares[..., None] + costs) / rates).max(axis=-1))
+def _refuted(growth: NumpyArray, count: NumpyArray | int, delta: float) -> NumpyArray:
+    """L_n of (..., K) growths F_n(θ_k) after `count` values: up to where a mean is refuted.
+
+    One bet alone refutes all means up to (exp((F_n(θ) + log(p δ))/n) − 1)/θ. From the best of these Newton's
+    method goes on: log K_n is convex and falls, so that every step ends where the mean is refuted still.
+    """
+    own = np.log(SHARES) + growth + np.log(delta)
+    numbers = np.asarray(count, dtype=np.float64)[..., None]
+    with np.errstate(over="ignore"):
+        mean = np.clip((np.expm1(own / numbers) / BETS).max(axis=-1), 0.0, 1.0)
+    for _ in range(_STEPS):
+        terms = own - numbers * np.log1p(BETS * mean[..., None])
+        most = terms.max(axis=-1, keepdims=True)
+        sizes = np.exp(terms - most)
+        total = sizes.sum(axis=-1)
+        excess = most[..., 0] + np.log(total)
+        slope = (sizes * numbers * BETS / (1.0 + BETS * mean[..., None])).sum(axis=-1) / total
+        mean = np.clip(mean + np.maximum(excess, 0.0) / slope, 0.0, 1.0)
+    return np.asarray(mean)
 
 
 def anytime_bounds(
@@ -109,16 +122,14 @@ class CertifiedSequence:
         return_range: (g_min, g_max).
         level: 1 − δ.
         episodes: n.
-        sums: (2,), S_n for the lower bound and for the upper.
-        squares: (2,), V_n.
+        growth: (2, K), F_n(θ_k) for the lower bound and for the upper.
         best: (2,), the best bounds so far.
     """
 
     return_range: tuple[float, float]
     level: float = 0.95
     episodes: int = 0
-    sums: NumpyArray = field(default_factory=lambda: np.zeros(2))
-    squares: NumpyArray = field(default_factory=lambda: np.zeros(2))
+    growth: NumpyArray = field(default_factory=lambda: np.zeros((2, len(BETS))))
     best: NumpyArray = field(default_factory=lambda: np.full(2, -np.inf))
 
     def __post_init__(self) -> None:
@@ -130,9 +141,10 @@ class CertifiedSequence:
         shares = np.clip((returns - low) / (high - low), 0.0, 1.0)
         values = np.exp(log_weights) * np.stack([shares, 1.0 - shares])
         side = (1.0 - self.level) / 2.0
-        bounds, sums, squares = _extend(values, side, self.episodes, self.sums, self.squares)
-        best = np.maximum(self.best, bounds)
-        return CertifiedSequence(self.return_range, self.level, self.episodes + values.shape[1], sums, squares, best)
+        growth = self.growth + np.log1p(BETS[:, None] * values[:, None]).sum(axis=-1)
+        episodes = self.episodes + values.shape[1]
+        best = np.maximum(self.best, _refuted(growth, episodes, side))
+        return CertifiedSequence(self.return_range, self.level, episodes, growth, best)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -142,18 +154,6 @@ class CertifiedSequence:
         if lower > upper:
             lower, upper = 0.0, 1.0
         return float(low + lower * (high - low)), float(low + upper * (high - low))
-
-
-def _extend(
-    values: NumpyArray, delta: float, before: int, sums: NumpyArray, squares: NumpyArray
-) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
-    """The bounds after (..., n) further values, and the sums S and V with them."""
-    totals = sums[..., None] + np.cumsum(values, axis=-1)
-    numbers = np.arange(before + 1, before + values.shape[-1] + 1)
-    means = np.clip((0.5 + totals - values) / numbers, 0.0, 1.0)
-    squares = squares + np.sum((values - means) ** 2, axis=-1)
-    sums = totals[..., -1]
-    return _best_bound(sums, squares, delta) / numbers[-1], sums, squares
 
 
 @dataclass(frozen=True)
@@ -227,10 +227,14 @@ class AsymptoticSequence:
         """V."""
         if not math.isfinite(self.plain):
             return self.reduced
+        return max(self.reduced, min(self.reduced + PSEUDO_EPISODES * self.distance**2, self.plain))
+
+    @property
+    def distance(self) -> float:
+        """D, how far a return was seen to lie from their mean."""
         total, low, high = self.returns
         mean = total / self.episodes
-        distance = max(high - mean, mean - low)
-        return max(self.reduced, min(self.reduced + PSEUDO_EPISODES * distance**2, self.plain))
+        return max(high - mean, mean - low)
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from bpsearch._core.arrays import NumpyArray
 from bpsearch.control_variates.modeled import ModeledState
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import AsymptoticSequence, CertifiedSequence, out_of_range
@@ -33,6 +34,7 @@ class Looks:
     def __init__(self, valuation: Valuation, state: ModeledState, first_batch: float) -> None:
         self._valuation, self._state, self._first_batch = valuation, state, first_batch
         self._asymptotic: tuple[_Seen, AsymptoticSequence, Knowledge | None] | None = None
+        self.values: dict[int, tuple[NumpyArray, NumpyArray]] = {}  # and returns, of the batches in that sequence
         self._certified: dict[tuple[float, float, float], tuple[_Seen, CertifiedSequence]] = {}
 
     def sequence(
@@ -55,6 +57,7 @@ class Looks:
             weight = 1.0 if number else self._first_batch
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
+            self.values[number] = values, valued.returns
             plain = valued.returns if self._valuation.estimator.on_policy else None
             sequence = sequence.add(values, weight, plain)
         self._asymptotic = seen, sequence, knowledge

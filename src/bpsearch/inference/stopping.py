@@ -12,6 +12,7 @@ class Ended(StrEnum):
 
     BUDGET = "budget"
     TARGET = "target"
+    VERDICT = "verdict"
     TIME_LIMIT = "time limit"
     INTERRUPTED = "interrupted"
 

@@ -8,12 +8,14 @@ from bpsearch.errors import MissingDependencyError
 if TYPE_CHECKING:
     from bpsearch.integrations.minari import load_minari, save_minari
     from bpsearch.integrations.sb3 import from_sb3
+    from bpsearch.integrations.sb3_callback import EvaluationCallback
     from bpsearch.integrations.sb3_files import load_sb3
     from bpsearch.integrations.torch import from_torch
 
-__all__ = ["from_sb3", "from_torch", "load_minari", "load_sb3", "save_minari"]
+__all__ = ["EvaluationCallback", "from_sb3", "from_torch", "load_minari", "load_sb3", "save_minari"]
 
 _HOMES = {
+    "EvaluationCallback": "sb3_callback",
     "from_sb3": "sb3",
     "from_torch": "torch",
     "load_sb3": "sb3_files",

@@ -65,7 +65,7 @@ class EstimateJson(TypedDict):
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of this name: "estimate-1" of estimates, "plan-1" of plans."""
+    """The JSON Schema of this name: "estimate-1" of estimates, "plan-1" of plans, "comparison-1" of comparisons."""
     text = (files("bpsearch.report") / "schemas" / f"{name}.json").read_text(encoding="utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema
@@ -78,27 +78,27 @@ def estimate_json(estimate: Estimate) -> EstimateJson:
     """What a program wants to know of an estimate; `SCHEMA` describes it."""
     return {
         "schema": "bpsearch estimate 1",
-        "value": _finite(estimate.value),
-        "std_error": _finite(estimate.std_error),
-        "interval": _ends(estimate.interval()),
+        "value": finite(estimate.value),
+        "std_error": finite(estimate.std_error),
+        "interval": ends(estimate.interval()),
         "interval_level": 0.95,
         "interval_kind": words.interval_kind(estimate),
-        "tight_interval": _ends(estimate.tight_interval()),
-        "anytime_interval": _ends(estimate.anytime_interval()),
+        "tight_interval": ends(estimate.tight_interval()),
+        "anytime_interval": ends(estimate.anytime_interval()),
         "anytime_kind": words.anytime_kind(estimate),
-        "certified_interval": _ends(estimate.certified_interval()),
+        "certified_interval": ends(estimate.certified_interval()),
         "certified_kind": words.certified_kind(estimate),
         "ended": str(estimate.ended),
         "event": estimate.event or None,
-        "upper_bound": _finite(estimate.upper_bound()),
+        "upper_bound": finite(estimate.upper_bound()),
         "certificate": words.certificate(estimate) or None,
         "episodes": int(estimate.episodes),
         "method": estimate.method,
         "unbiased": bool(estimate.unbiased),
-        "savings": _finite(estimate.savings),
-        "tight_savings": _finite(estimate.tight_savings),
+        "savings": finite(estimate.savings),
+        "tight_savings": finite(estimate.tight_savings),
         "savings_basis": words.savings_basis(estimate),
-        "explained": _finite(estimate.explained),
+        "explained": finite(estimate.explained),
         "explained_by": {kind: float(share) for kind, share in estimate.explained_by.items()},
         "unused": list(estimate.unused),
         "diagnostics": _diagnostics(estimate.diagnostics),
@@ -115,7 +115,7 @@ def plain(value: Any) -> Json:
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
-        return _finite(value)
+        return finite(value)
     if isinstance(value, str | Path):
         return str(value)
     if isinstance(value, np.generic):
@@ -131,20 +131,22 @@ def plain(value: Any) -> Json:
 
 def _diagnostics(found: Diagnostics) -> DiagnosticsJson:
     return {
-        "effective_sample_size": _finite(found.effective_sample_size),
-        "largest_weight_share": _finite(found.largest_weight_share),
-        "largest_value_share": _finite(found.largest_value_share),
-        "monte_carlo_variance": _finite(found.monte_carlo_variance),
-        "variance": _finite(found.variance),
-        "final_variance": _finite(found.final_variance),
+        "effective_sample_size": finite(found.effective_sample_size),
+        "largest_weight_share": finite(found.largest_weight_share),
+        "largest_value_share": finite(found.largest_value_share),
+        "monte_carlo_variance": finite(found.monte_carlo_variance),
+        "variance": finite(found.variance),
+        "final_variance": finite(found.final_variance),
     }
 
 
-def _finite(number: float | None) -> float | None:
+def finite(number: float | None) -> float | None:
+    """The number, or None if JSON cannot hold it."""
     return float(number) if number is not None and math.isfinite(number) else None
 
 
-def _ends(interval: Interval | None) -> list[float] | None:
+def ends(interval: Interval | None) -> list[float] | None:
+    """The ends of an interval, or None if JSON cannot hold them."""
     if interval is None or not all(map(math.isfinite, interval)):
         return None
     return [float(end) for end in interval]

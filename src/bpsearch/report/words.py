@@ -19,6 +19,7 @@ FIXED, ANYTIME, CERTIFIED = "95% interval", "95% anytime-valid interval", "95% c
 _BIASED = "no guarantee: the values are biased by a model learned from the same episodes"
 _ENDS = {
     Ended.TARGET: "reaching its target",
+    Ended.VERDICT: "a verdict",
     Ended.TIME_LIMIT: "its time limit",
     Ended.INTERRUPTED: "an interruption",
 }

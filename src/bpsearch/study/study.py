@@ -3,14 +3,14 @@
 import math
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from jaxtyping import PyTree
 
-from bpsearch._core.arrays import Array
+from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.checks import check_integer, check_path, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
 from bpsearch.estimands import Estimand, Range, Return
@@ -294,14 +294,14 @@ class Study:
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
         deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
         with runner_for(env, self.policy, workers, episode_timeout) as runner:
-            self._check_runner(runner.discount, runner.return_range)
+            self.check_runner(runner.discount, runner.return_range)
             if rule.looks and rule.kind == "certified" and self.return_range is None:
                 raise InvalidArgumentError(
                     "a certified target needs return_range, two numbers between which every return lies"
                 )
-            further = self._decide_resets(runner, resets)
+            further = self.decide_resets(runner, resets)
             if remaining > 0:
-                self._plan_for(remaining)
+                self.plan_for(remaining)
             # A study that was ended by its results and goes on still has a number of episodes that depends on them.
             ended = Ended.TARGET if self._ended is Ended.TARGET else Ended.BUDGET
             try:
@@ -346,6 +346,16 @@ class Study:
             progress, sequence, return_range=self.return_range, ended=self._ended, no_resets=self._no_resets
         )
 
+    def sequential_values(self) -> Mapping[int, tuple[NumpyArray, NumpyArray]]:
+        """Of each batch, by its number, the values given the batches asked before it, and the returns.
+
+        No later batch changes them, unless one is told that was asked before.
+        """
+        progress = self._progress
+        if progress.batches:
+            self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
+        return self._looks.values
+
     def fix(self, settings: dict[str, Any]) -> None:
         """Write down further settings of a stored study, its environment for instance, or check that they are the same.
 
@@ -383,7 +393,8 @@ class Study:
         fixed = self._progress.asked[entry.number]
         return Request(entry.number, self.method.search.behavior(fixed.search), entry.identity)
 
-    def _check_runner(self, discount: float | None, return_range: Range | None) -> None:
+    def check_runner(self, discount: float | None, return_range: Range | None) -> None:
+        """Refuse another discount than the estimand's, and take over the range that the environment knows."""
         own = self.estimand.return_discount
         if own is None:
             return
@@ -394,7 +405,7 @@ class Study:
         if self.return_range is None:
             self.return_range = return_range
 
-    def _decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
+    def decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
         """How many further starts each episode gets: the same number in the whole study."""
         if wanted not in ("auto", "never") and isinstance(wanted, str):
             raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {wanted!r}")
@@ -412,7 +423,7 @@ class Study:
             self._resets = count
         return count
 
-    def _plan_for(self, episodes: int) -> None:
+    def plan_for(self, episodes: int) -> None:
         """Before the first episode: where anytime-valid intervals are to be narrow. Later nothing may choose it."""
         known: dict[str, Any] = {}
         if self._tightest is None and not self._progress.batches:

@@ -1,0 +1,1 @@
+"""How good comparisons are: false verdicts, power, episodes saved."""

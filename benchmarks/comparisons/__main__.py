@@ -1,0 +1,255 @@
+"""False verdicts, power and episodes of comparisons, beside what people do today.
+
+    python -m benchmarks.comparisons false --comparisons 2000 --out docs/comparing
+    python -m benchmarks.comparisons power --comparisons 500 --out docs/comparing
+    python -m benchmarks.comparisons savings --out docs/comparing
+
+`false` compares policies of the same value, found by the exact oracle, and looks after every round. `power` compares
+policies that differ by 0.15 standard deviations of a return. `savings` compares trained agents.
+"""
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import bpsearch as bps
+from benchmarks.comparisons.tasks import Pair, problems
+from benchmarks.evaluators.tasks import TASKS
+from bpsearch.inference.confidence_sequence import AsymptoticSequence
+from bpsearch.inference.difference import Decision, Turn
+from bpsearch.inference.standing import Design, Standing
+from bpsearch.policies import GaussianMLP
+from bpsearch.study.comparison import ComparisonStudy
+
+GAP, LEVEL = 0.15, 0.95
+Cell = dict[str, Any]
+
+
+def rounds(pair: Pair, method: str, episodes: int, size: int, seed: int, **design) -> Iterator[ComparisonStudy]:
+    """The comparison after each of its rounds, without the estimates that it would end with."""
+    policies = {"one": pair.one, "other": pair.other}
+    study = ComparisonStudy(policies, method, episodes=episodes, batch_size=size, seed=seed, **design)
+    while study.running and study.done < episodes:
+        for _ in study.running:
+            turn = study.ask()
+            study.tell(turn, bps.sample(pair.env, turn.behavior, turn.episodes, seed=turn.seed, batch=turn.number))
+        yield study
+
+
+def decided(pair: Pair, method: str, episodes: int, size: int, seed: int) -> tuple[Decision, int]:
+    """The verdict, and after how many episodes of each."""
+    study = None
+    for study in rounds(pair, method, episodes, size, seed):  # noqa: B007
+        pass
+    assert study is not None
+    return study.standing.contests[0].decision, study.done
+
+
+def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(comparisons, episodes) each: of both policies from the same starts, and of the second from starts of its own.
+
+    Episodes of a batch are independent, so thousands of comparisons are cut out of a few large batches.
+    """
+    size = -(-100_000 // episodes) * episodes
+    batches = range(-(-comparisons * episodes // size))
+
+    def run(policy: bps.Policy, seed: int) -> np.ndarray:
+        parts = [bps.sample(pair.env, policy, size, seed=seed, batch=number) for number in batches]
+        every = np.concatenate([np.asarray(part.returns(pair.env.discount)) for part in parts])
+        return every.reshape(-1, episodes)[:comparisons]
+
+    return run(pair.one, 0), run(pair.other, 0), run(pair.other, 1)
+
+
+def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int) -> list[Decision]:
+    """The verdicts of as many comparisons by Monte Carlo: what `decided` gives, in a fraction of the time."""
+    found = []
+    design = Design(("one", "other"), tightest=episodes)
+    for one, other, own in zip(*returns_at_once(pair, comparisons, episodes), strict=True):
+        standing = Standing.begin(design)
+        for at in range(0, episodes, size):
+            x, y = (part[at : at + size] for part in (one, other if standing.shares(1) else own))
+            standing = standing.add({0: Turn(x, x), 1: Turn(y, y)})
+            if not standing.running:
+                break
+        found.append(standing.contests[0].decision)
+    return found
+
+
+def count_false(comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None) -> list[Cell]:
+    """How often policies of the same value are told apart."""
+    cells = []
+    for pair in problems(0.0):
+        if only and pair.name not in only:
+            continue
+        assert abs(pair.difference) < 1e-9 * max(pair.deviation, 1.0)
+        for method in methods:
+            start = time.perf_counter()
+            if method == "mc":
+                verdicts = decided_at_once(pair, comparisons, episodes, size)
+            else:
+                verdicts = [decided(pair, method, episodes, size, seed)[0] for seed in range(comparisons)]
+            wrong = sum(verdict is not Decision.UNDECIDED for verdict in verdicts)
+            cell: Cell = {
+                "problem": pair.name,
+                "method": method,
+                "comparisons": comparisons,
+                "false": wrong / comparisons,
+            }
+            cell |= {"looks": episodes // size, "episodes": episodes}
+            cells.append(cell)
+            print(cell, f"{time.perf_counter() - start:.0f} s", flush=True)
+    return cells
+
+
+def returns_of(pair: Pair, episodes: int, seed: int) -> list[np.ndarray]:
+    """Independent evaluations: each policy has seeds of its own."""
+    return [
+        np.asarray(bps.sample(pair.env, policy, episodes, seed=2 * seed + at).returns(pair.env.discount))
+        for at, policy in enumerate((pair.one, pair.other))
+    ]
+
+
+def welch(x: np.ndarray, y: np.ndarray) -> bool:
+    """The t-test for a number of episodes fixed in advance says that the first is better."""
+    found = stats.ttest_ind(x, y, equal_var=False)
+    return bool(found.pvalue < 1.0 - LEVEL and found.statistic > 0.0)
+
+
+def separate_sequences(x: np.ndarray, y: np.ndarray, size: int) -> tuple[bool, int]:
+    """Two independent evaluations, each with its own anytime-valid interval, until those do not overlap."""
+    one = other = AsymptoticSequence(len(x))
+    for at in range(0, len(x), size):
+        one, other = one.add(x[at : at + size]), other.add(y[at : at + size])
+        # Both hold at once with the level.
+        first, second = (s.interval(1.0 - (1.0 - LEVEL) / 2.0) for s in (one, other))
+        if first is not None and second is not None and (first[0] > second[1] or second[0] > first[1]):
+            return first[0] > second[1], at + size
+    return False, len(x)
+
+
+def exact_binary(x: np.ndarray, y: np.ndarray) -> tuple[bool, int]:
+    """An exact sequential test of two proportions, after every pair: the safe test of Turner, Ly and Grünwald (2024).
+
+    Each pair multiplies the capital by p(x) q(y) / (r(x) r(y)), p and q the shares of successes so far (with half a
+    success and half a failure more), r = (p + q)/2: under equal proportions a supermartingale, whatever they are.
+    """
+    capital, first, second = 0.0, 0.5, 0.5
+    for n, (a, b) in enumerate(zip(x, y, strict=True)):
+        p, q = first / (n + 1.0), second / (n + 1.0)
+        r = (p + q) / 2.0
+        capital += np.log((p if a else 1 - p) / (r if a else 1 - r)) + np.log((q if b else 1 - q) / (r if b else 1 - r))
+        first, second = first + a, second + b
+        if capital >= np.log(1.0 / (1.0 - LEVEL)):
+            return bool(first > second), n + 1
+    return False, len(x)
+
+
+def measure_power(comparisons: int, episodes: int, size: int, only: list[str] | None) -> list[Cell]:
+    """How often the better policy is found, and from how many episodes of each."""
+    cells = []
+    for pair in problems(GAP):
+        if only and pair.name not in only:
+            continue
+        found: dict[str, list[tuple[bool, int]]] = {}
+        for seed in range(comparisons):
+            x, y = returns_of(pair, episodes, seed)
+            found.setdefault("t-test, fixed number", []).append((welch(x, y), episodes))
+            found.setdefault("two anytime-valid intervals", []).append(separate_sequences(x, y, size))
+            if set(np.unique([x, y])) <= {0.0, 1.0}:
+                found.setdefault("exact sequential test", []).append(exact_binary(x, y))
+            for method in ("mc", "auto"):
+                verdict, needed = decided(pair, method, episodes, size, seed)
+                found.setdefault(f"compare, {method}", []).append((verdict is Decision.BETTER, needed))
+        for name, results in found.items():
+            right, taken = (np.array(column, dtype=float) for column in zip(*results, strict=True))
+            cell: Cell = {"problem": pair.name, "procedure": name, "comparisons": comparisons, "most": episodes}
+            cell |= {"power": float(right.mean()), "episodes": float(taken.mean())}
+            cells.append(cell)
+            print(cell, flush=True)
+    return cells
+
+
+def still(policy: GaussianMLP) -> GaussianMLP:
+    """The same agent almost without action noise."""
+    return dataclasses.replace(policy, log_std=policy.log_std - 6.0)
+
+
+def measure_savings(episodes: int, comparisons: int) -> list[Cell]:
+    """What shared seeds and control variates save, of agents of three environments."""
+    cells = []
+    for env_id in ("pendulum-v1", "cartpole-v1", "acrobot-v1"):
+        trained, half = (TASKS[f"{env_id}-{stage}"]() for stage in ("trained", "half"))
+        pairs = {"trained, half-trained": (trained.policy, half.policy)}
+        if isinstance(trained.policy, GaussianMLP):
+            pairs["with action noise, without"] = (trained.policy, still(trained.policy))
+        for what, (one, other) in pairs.items():
+            found = [
+                bps.compare({"a": one, "b": other}, trained.env, episodes, "auto", seed=seed, stop_early=False)
+                for seed in range(comparisons)
+            ]
+            differences = [comparison.differences[0] for comparison in found]
+            cell: Cell = {"task": env_id, "policies": what, "episodes": episodes, "comparisons": comparisons}
+            names = ("savings", "tight_savings", "pairing_savings", "control_savings")
+            cell |= {name: float(np.mean([getattr(d, name) for d in differences])) for name in names}
+            cell |= {"least_pairing": float(min(d.pairing_savings or 0.0 for d in differences))}
+            cells.append(cell)
+            print(cell, flush=True)
+    return cells
+
+
+def measure_targets(comparisons: int) -> list[Cell]:
+    """Episodes until an anytime-valid interval is as narrow as wanted, `auto` beside Monte Carlo."""
+    cells = []
+    for name, halfwidth in (("cartpole-v1-half", 5.0), ("cartpole-v1-trained", 10.0), ("pendulum-v1-half", 30.0)):
+        task = TASKS[name]()
+        for method in ("mc", "auto"):
+            found = [
+                bps.evaluate(task.policy, task.env, 20_000, method, seed=seed, target=halfwidth)
+                for seed in range(comparisons)
+            ]
+            cell: Cell = {"task": name, "halfwidth": halfwidth, "method": method, "studies": comparisons}
+            cell |= {"episodes": float(np.mean([estimate.episodes for estimate in found]))}
+            cells.append(cell)
+            print(cell, flush=True)
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("false", "power", "savings", "targets"))
+    parser.add_argument("--comparisons", type=int, default=200)
+    parser.add_argument("--episodes", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=100)
+    parser.add_argument("--method", action="append", help="mc and auto by default")
+    parser.add_argument("--problem", action="append", help="all by default")
+    parser.add_argument("--out", type=Path, default=None, help="directory for the numbers, as JSON")
+    parser.add_argument("--name", default=None, help="of the file; by default what is measured")
+    options = parser.parse_args()
+    count, episodes, size = options.comparisons, options.episodes, options.batch_size
+    if options.what == "false":
+        cells = count_false(count, episodes, size, options.method or ["mc", "auto"], options.problem)
+        chance = [cell for cell in cells if stats.binom.sf(round(cell["false"] * count) - 1, count, 0.05) < 1e-3]
+    else:
+        chance = []
+        if options.what == "power":
+            cells = measure_power(count, episodes, size, options.problem)
+        else:
+            cells = measure_savings(episodes, count) if options.what == "savings" else measure_targets(count)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
+        path = options.out / f"{options.name or options.what}.json"
+        path.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
+    if chance:
+        raise SystemExit(f"more false verdicts than 5% allow (false-alarm rate 1e-3 each): {chance}")
+
+
+if __name__ == "__main__":
+    main()

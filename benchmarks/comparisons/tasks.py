@@ -1,0 +1,80 @@
+"""Two policies of a tabular problem whose difference the oracle knows: none at all, or one that is worth finding."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+import bpsearch as bps
+from benchmarks.coverage import failures
+from benchmarks.evaluators.tasks import TASKS
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two policies in one environment, and the exact difference of their values."""
+
+    name: str
+    env: bps.TabularMDP
+    one: bps.SoftmaxTable
+    other: bps.SoftmaxTable
+
+    @property
+    def difference(self) -> float:
+        """The value of the first less that of the second."""
+        return bps.oracle.value(self.env, self.one) - bps.oracle.value(self.env, self.other)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of a return of the second."""
+        return float(np.sqrt(bps.oracle.variance(self.env, self.other, self.other, "mc")))
+
+
+def apart(
+    name: str, env: bps.TabularMDP, policy: bps.SoftmaxTable, gap: float, seed: int = 0, size: float = 0.5
+) -> Pair:
+    """Two policies whose values differ by `gap` standard deviations of a return."""
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        first, second = rng.normal(scale=size, size=(2, *policy.logits.shape))
+        other = bps.SoftmaxTable(policy.logits + first)
+        deviation = np.sqrt(bps.oracle.variance(env, other, other, "mc"))
+        wanted = bps.oracle.value(env, other) + gap * deviation
+
+        def excess(t: float, second=second, wanted=wanted) -> float:
+            return bps.oracle.value(env, bps.SoftmaxTable(policy.logits + t * second)) - wanted
+
+        grid = np.linspace(-3.0, 3.0, 25)
+        found = np.array([excess(t) for t in grid])
+        change = np.flatnonzero(np.diff(np.sign(found)) != 0)
+        if len(change):
+            at = change[np.argmin(np.abs(np.abs(grid[change]) - 1.0))]
+            t = brentq(excess, grid[at], grid[at + 1], xtol=1e-12)
+            return Pair(name, env, bps.SoftmaxTable(policy.logits + t * second), other)
+    raise ValueError(f"no two policies of {name} differ by {gap} deviations")
+
+
+def two_coins(gap: float) -> Pair:
+    """A coin of one of two kinds, and two policies that are each good with another kind; the return is 0 or 1."""
+    rewards, transitions = np.zeros((3, 2, 3)), np.zeros((3, 2, 3))
+    rewards[:2, 0], transitions[..., 2] = 1.0, 1.0
+    env = bps.TabularMDP(transitions, rewards, [0.5, 0.5, 0.0], [False, False, True], horizon=1)
+    half = gap / 4.0  # the deviation of a return is 1/2
+    wins = ([0.7 + half, 0.3 + half, 0.5], [0.3 - half, 0.7 - half, 0.5])
+    one, other = (bps.SoftmaxTable.from_probabilities(np.column_stack([p, np.subtract(1.0, p)])) for p in wins)
+    return Pair("two coins", env, one, other)
+
+
+def problems(gap: float) -> list[Pair]:
+    """Six problems; the last two have outcomes 0 and 1."""
+    courier_env, courier = failures()
+    noisy, nearly = TASKS["random-1"](), TASKS["random-0"]()
+    stochastic = TASKS["stochastic-middle"]()
+    return [
+        apart("4x4 gridworld", bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), gap, size=0.2),
+        apart("10x10 gridworld", stochastic.env, stochastic.policy, gap, size=0.2),
+        apart("random MDP", noisy.env, noisy.policy, gap),
+        apart("nearly deterministic MDP", nearly.env, nearly.policy, gap),
+        two_coins(gap),
+        apart("rare failure", courier_env, courier, gap, size=0.3),
+    ]
