@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.checks import check_choice, check_integer, check_type
+from bpsearch._core.checks import check_choice, check_integer, check_type, quote
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
 from bpsearch.envs.spaces import first, outside, parts_of
@@ -281,6 +281,6 @@ class _Run:
 
     def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
         raise InvalidTrajectoriesError(
-            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
+            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {quote(values[slot])}: every {what} must be "
             f"{must}; the batch is not counted"
         )
