@@ -222,8 +222,8 @@ def _check_finals(finals: NumpyArray) -> None:
     if finals.dtype.kind == "f" and not np.isfinite(finals).all():
         episode = np.argwhere(~np.isfinite(finals))[0][0]
         raise InvalidTrajectoriesError(
-            f"the final observation of episode {episode} is {quote(finals[episode])}: every observation must be finite; the "
-            f"batch is not counted"
+            f"the final observation of episode {episode} is {quote(finals[episode])}: every observation must be "
+            f"finite; the batch is not counted"
         )
 
 
