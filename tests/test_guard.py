@@ -137,6 +137,21 @@ def test_the_largest_seed_works():
     assert batch.seed.tolist() == [2**63 - 1, 0]
 
 
+def test_an_export_writes_nowhere_else(command, tmp_path):
+    """The number of a batch makes the name of its file: a crafted one would lead out of the directory."""
+    mdp = bps.TabularMDP(np.full((3, 2, 3), 1 / 3), np.ones((3, 2, 3)), [1, 0, 0], [False] * 3, 2)
+    with bps.Study(POLICY, "mc", seed=1, store="s.db") as study:
+        study.tell(study.ask().number, bps.sample(mdp, POLICY, 4))
+    told = 2
+    with bps.SQLiteJournal("s.db") as journal, journal._writing() as database:
+        row = database.execute("SELECT facts FROM journal WHERE position = ?", (told,)).fetchone()
+        kind, facts = decode_facts(row[0], event_name(told))
+        data = encode_facts(kind, facts | {"number": "/../../elsewhere"}, event_name(told))
+        database.execute("UPDATE journal SET facts = ? WHERE position = ?", (data, told))
+    assert "event 2 holds no batch of this program" in command("export", "s.db", "--out", "episodes", code=1)
+    assert [path.name for path in tmp_path.rglob("*.npz")] == []
+
+
 # What was killed.
 
 

@@ -1,6 +1,7 @@
 """The public API with wrong arguments: each argument of each call in turn is replaced by something that it is not."""
 
 import random
+import signal
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ WRONG: tuple[Any, ...] = (
     None, "x", "", -1, 0, 2**70, np.nan, -0.5, 1e400, [], {}, (), [1, "a"], np.zeros((2, 3, 4)), np.array(["a"]), 1j,
     True, np.float64(2.5), b"bytes", object(), print, int, np.zeros((0, 2)), [[1, 2], [3]], np.datetime64("2020-01-01"),
 )  # fmt: skip
+PATIENCE = 30  # seconds for one call
 Call = tuple[str, Callable[..., Any], dict[str, Any]]
 
 
@@ -107,6 +109,10 @@ def calls(folder: Path) -> Iterator[Call]:
     yield "verify without a store", lambda: study().verify(), {}
 
 
+def _too_long(*_: object) -> None:
+    raise TimeoutError(f"not done after {PATIENCE} s")
+
+
 def run(runs: int, seed: int, folder: Path, tally: Tally) -> None:
     warnings.simplefilter("ignore")
     cases: list[tuple[str, Callable[..., Any], dict[str, Any]]] = []
@@ -117,10 +123,12 @@ def run(runs: int, seed: int, folder: Path, tally: Tally) -> None:
                 (f"{name}({argument}={wrong!r:.60})", function, {**arguments, argument: wrong}) for wrong in WRONG
             ]
     random.Random(seed).shuffle(cases)
+    signal.signal(signal.SIGALRM, _too_long)
     for how, function, arguments in cases[:runs]:
         for old in folder.glob("e.db*"):
             if not how.startswith("Study.open"):
                 old.unlink()
+        signal.alarm(PATIENCE)
         try:
             # Some of what is wrong for one argument is right for another, True for a flag or None for an option.
             tally.attempt(lambda function=function, arguments=arguments: function(**arguments), how)  # type: ignore[misc]
@@ -128,4 +136,6 @@ def run(runs: int, seed: int, folder: Path, tally: Tally) -> None:
             if isinstance(error, KeyboardInterrupt):
                 raise
             tally.complain(f"{type(error).__name__}: {error!s:.200}", how)
+        finally:
+            signal.alarm(0)
     tally.counts["possible"] = len(cases)

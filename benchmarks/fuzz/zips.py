@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import bpsearch as bps
 from benchmarks.fuzz.mutations import flip_bytes, mutate, npz
 from benchmarks.fuzz.tally import Tally
@@ -30,7 +32,8 @@ class Bomb:
 
 
 def policies() -> list[dict[str, Any]]:
-    mixture = bps.Mixture(*(bps.SoftmaxTable([[0.0, float(i)]] * 3) for i in (1, 2)), 0.5)  # type: ignore[arg-type]
+    one, other = (bps.SoftmaxTable(np.array([[0.0, slope]] * 3)) for slope in (1.0, 2.0))
+    mixture = bps.Mixture(one, other, np.float64(0.5))
     kept = (bps.shipped_policy("gridworld-early"), bps.shipped_policy("cartpole-swingup"), mixture)
     return [{"format": FORMAT, **texts, **arrays} for texts, arrays in map(parts_of, kept)]
 

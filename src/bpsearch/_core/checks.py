@@ -7,6 +7,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError
 
@@ -15,7 +17,8 @@ T = TypeVar("T")
 
 def quote(value: object) -> str:
     """A value in a message: on one line, and not longer than it helps."""
-    return shown(" ".join(repr(value).split()), 120)
+    text = str(value) if isinstance(value, np.ndarray | np.generic) else repr(value)
+    return shown(" ".join(text.split()), 120)
 
 
 def check_type(name: str, value: object, kinds: type[T] | tuple[type[T], ...], what: str) -> T:

@@ -7,7 +7,7 @@ import typer
 
 from bpsearch.cli.evaluate import print_estimate, with_defense
 from bpsearch.cli.shared import AsJson, Defensive, Seed, Trust, prepare_jax, print_json, say
-from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
+from bpsearch.errors import BPSearchError, InvalidArgumentError, InvalidTrajectoriesError, StoreError
 
 if TYPE_CHECKING:
     from bpsearch.study import SQLiteJournal, Study
@@ -221,6 +221,7 @@ def export(
 ) -> None:
     """Write the episodes of all told batches; of a damaged study those that are intact. Exit code 1 if one is not."""
     prepare_jax()
+    from bpsearch._core.checks import check_integer, check_type
     from bpsearch.integrations import save_minari
     from bpsearch.sampling.npz import save_npz
     from bpsearch.study import SQLiteJournal
@@ -241,7 +242,14 @@ def export(
             kind, facts = journal.facts(position)
             if kind != "told":
                 continue
-            number, identity, (batch, _) = facts["number"], facts["identity"], recorder.episodes(position)
+            try:
+                # The name of a file is made of the number, and must not lead elsewhere.
+                number = check_integer("its number", facts.get("number"), at_least=0)
+                identity = check_type("its identity", facts.get("identity"), str, "a text")
+                batch, _ = recorder.episodes(position)
+            except (BPSearchError, ValueError) as error:
+                damaged.append(f"event {position} holds no batch of this program: {error}")
+                continue
             if policy is None:
                 save_npz(out / f"batch-{number}.npz", batch, request=identity)
             else:

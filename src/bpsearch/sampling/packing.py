@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.checks import quote
 from bpsearch._core.foreign import own_array
 from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidTrajectoriesError
@@ -58,7 +59,7 @@ def unpack(arrays: Mapping[str, NumpyArray]) -> Trajectories:
     lengths = arrays["lengths"]
     if lengths.ndim != 1 or not len(lengths) or lengths.dtype.kind not in "iu" or lengths.min() < 1:
         raise InvalidTrajectoriesError(
-            f"lengths must be a vector of whole numbers of at least 1, one for each episode, got {lengths!r:.200}"
+            f"lengths must be a vector of whole numbers of at least 1, one for each episode, got {quote(lengths)}"
         )
     total = sum(map(int, lengths))  # as Python's: a sum of 64 bits may wrap around
     steps = _steps(arrays, int(lengths.max()))
@@ -101,7 +102,7 @@ def _steps(arrays: Mapping[str, NumpyArray], longest: int) -> int:
     if given is None:
         return longest
     if given.ndim or given.dtype.kind not in "iu":
-        raise InvalidTrajectoriesError(f"steps must be one whole number, got {given!r:.200}")
+        raise InvalidTrajectoriesError(f"steps must be one whole number, got {quote(given)}")
     if int(given) < longest:
         raise InvalidTrajectoriesError(f"steps must be at least the longest episode's {longest}, got {given}")
     return int(given)

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch._core.checks import quote
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
@@ -125,7 +126,7 @@ class Stepper:
 
     def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
         raise InvalidTrajectoriesError(
-            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {values[slot]}: every {what} must be "
+            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {quote(values[slot])}: every {what} must be "
             f"{must}; the batch is not counted"
         )
 

@@ -196,7 +196,7 @@ def _own(name: str, value: Any, *, nested: bool = False) -> Any:
     """An array as ours, or, where they may be nested, a dict of such arrays."""
     if nested and isinstance(value, dict):
         if not value or not all(isinstance(key, str) for key in value):
-            raise InvalidTrajectoriesError(f"the keys of {name} must be texts, got {list(value)!r:.200}")
+            raise InvalidTrajectoriesError(f"the keys of {name} must be texts, got {quote(list(value))}")
         return {key: _own(f"{name}[{key!r}]", part, nested=True) for key, part in value.items()}
     return own_array(name, value, error=InvalidTrajectoriesError)
 
@@ -237,8 +237,8 @@ def _check_finite(what: str, values: NumpyArray, mask: NumpyArray) -> None:
     if bad.any():
         episode, step = np.argwhere(bad)[0]
         raise InvalidTrajectoriesError(
-            f"{what} of episode {episode}, step {step} is {values[episode, step]}: every {what} must be finite; "
-            f"the batch is not counted"
+            f"{what} of episode {episode}, step {step} is {quote(values[episode, step])}: every {what} must be "
+            f"finite; the batch is not counted"
         )
 
 
@@ -246,8 +246,8 @@ def _check_finals(finals: NumpyArray) -> None:
     if finals.dtype.kind == "f" and not np.isfinite(finals).all():
         episode = np.argwhere(~np.isfinite(finals))[0][0]
         raise InvalidTrajectoriesError(
-            f"the final observation of episode {episode} is {finals[episode]}: every observation must be finite; the "
-            f"batch is not counted"
+            f"the final observation of episode {episode} is {quote(finals[episode])}: every observation must be "
+            f"finite; the batch is not counted"
         )
 
 

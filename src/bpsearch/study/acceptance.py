@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import Array
+from bpsearch._core.checks import quote
 from bpsearch.envs.spaces import MisfitError, first, outside, parts_of
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, log_ratios
@@ -63,6 +64,6 @@ def _check(what: str, space: gymnasium.Space[Any], values: Any, mask: Array | No
             at = None if bad is None else first(bad, mask)
             if at is not None:
                 step = f", step {at[1]}" if mask is not None else ""
-                raise MisfitError(f"the {name} of episode {at[0]}{step} must be one of {part}, got {array[at]!r:.200}")
+                raise MisfitError(f"the {name} of episode {at[0]}{step} must be one of {part}, got {quote(array[at])}")
     except MisfitError as misfit:
         raise InvalidTrajectoriesError(str(misfit)) from misfit

@@ -1,0 +1,65 @@
+"""What the checks of observations and rewards cost an evaluation: CPU time with them and without, in turns.
+
+    python benchmarks/check_cost.py --rounds 9
+
+Without means: written as they come, and only tested to be finite.
+"""
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import bpsearch as bps
+from bpsearch.sampling import gymnasium as sampler
+from bpsearch.sampling import slots
+
+
+def unchecked_write(arrays: Any, slot: int | None, values: Any) -> None:
+    slots.write(arrays, slice(None) if slot is None else slot, values)
+
+
+def only_finite(self: Any, place: Any, step: Any) -> None:
+    values = place.observations
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise ValueError("not finite")
+
+
+def seconds(env: str, policy: Any, episodes: int) -> float:
+    start = time.process_time()
+    bps.evaluate(policy, env, episodes, "mc", seed=1)
+    return time.process_time() - start
+
+
+def policy_for(env: str) -> bps.Policy:
+    made = gymnasium.make(env)
+    if isinstance(made.observation_space, gymnasium.spaces.Discrete):
+        return bps.SoftmaxTable.uniform(int(made.observation_space.n), int(made.action_space.n))  # type: ignore[attr-defined]
+    return bps.FunctionPolicy(lambda observation: 0, (made.observation_space, made.action_space))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--episodes", type=int, default=600)
+    options = parser.parse_args()
+    checked = (slots.accept, sampler._Run._check_observations)
+    for env in ("CartPole-v1", "FrozenLake-v1", "Taxi-v3"):
+        policy = policy_for(env)
+        episodes = options.episodes // (10 if env == "Taxi-v3" else 1)
+        seconds(env, policy, episodes)
+        ratios = []
+        for _ in range(options.rounds):
+            with_checks = seconds(env, policy, episodes)
+            slots.accept, sampler._Run._check_observations = unchecked_write, only_finite  # type: ignore[assignment]
+            without = seconds(env, policy, episodes)
+            slots.accept, sampler._Run._check_observations = checked  # type: ignore[method-assign]
+            ratios.append(with_checks / without)
+        print(f"{env}: {statistics.median(ratios):.3f} times the CPU time (median of {options.rounds} pairs)")
+
+
+if __name__ == "__main__":
+    main()
