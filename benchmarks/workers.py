@@ -285,7 +285,7 @@ def main() -> None:
         "cartpole": lambda: cartpole(options.turns, options.episodes, options.workers),
         "processes": processes,
         "ray": ray,
-        "simulate": lambda: [simulate(count, max(300 * count, 50_000)) for count in (10, 100, 1000)],
+        "simulate": lambda: [simulate(count, max(100 * count, 20_000)) for count in (10, 100, 1000)],
         "frames": frames,
     }
     for name, part in parts.items():

@@ -37,7 +37,14 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def main() -> None:
-    """Serve until standard input ends, which it does with the process that started this one, however that ends."""
+    """Serve until the process that started this one ends, however that ends: it closes what they speak through."""
+    try:
+        _serve()
+    except (EOFError, BrokenPipeError):
+        os._exit(0)
+
+
+def _serve() -> None:
     incoming, outgoing = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what an environment prints must not get between the answers
     # Ctrl-C is the starter's to handle: it has the results and ends its workers.

@@ -214,6 +214,8 @@ def _own_origin(trajectories: Trajectories) -> None:
 
 def _padded(tree: Observations, horizon: int) -> Any:
     def pad(array: NumpyArray) -> NumpyArray:
+        if array.shape[1] == horizon:
+            return array
         return np.pad(array, [(0, 0), (0, horizon - array.shape[1])] + [(0, 0)] * (array.ndim - 2))
 
     return jax.tree_util.tree_map(pad, to_numpy(tree))
