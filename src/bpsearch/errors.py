@@ -57,6 +57,18 @@ class PolicyFileError(BPSearchError, ValueError):
     """A policy file is missing, damaged, or not what it should be."""
 
 
+class MissingStatisticsError(BPSearchError, ValueError):
+    """A policy was trained with statistics of its observations that are not part of its file and were not found."""
+
+
+class InvalidActionError(BPSearchError, ValueError):
+    """A policy gave an action that the environment does not have."""
+
+
+class NeverEndingError(BPSearchError, RuntimeError):
+    """An episode did not end, and nothing limits its steps."""
+
+
 class MissingDependencyError(BPSearchError, ImportError):
     """An optional package that this feature needs is not installed."""
 

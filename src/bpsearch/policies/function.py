@@ -15,7 +15,7 @@ from bpsearch.errors import UnknownProbabilitiesError
 from bpsearch.policies.base import Policy, clipped
 
 
-@pytree(static=("function", "spaces", "vectorized", "is_deterministic"))
+@pytree(static=("function", "spaces", "vectorized", "is_deterministic", "notes"))
 @dataclass(frozen=True, eq=False)
 class FunctionPolicy(Policy):
     """A function from observation to action, whose action probabilities are unknown.
@@ -28,12 +28,14 @@ class FunctionPolicy(Policy):
         spaces: the observation space and the action space.
         vectorized: whether the function takes a batch of observations.
         is_deterministic: whether the function is known to draw no random numbers.
+        notes: what a reader of the policy's value should know.
     """
 
     function: Callable[[Any], ArrayLike]
     spaces: tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
     vectorized: bool = False
     is_deterministic: bool = False
+    notes: tuple[str, ...] = ()  # type: ignore[assignment]
     traceable: ClassVar[bool] = False
 
     @property

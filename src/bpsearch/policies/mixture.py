@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations, Scalar
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace, to_numpy
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 
 A = TypeVar("A")
@@ -102,6 +103,11 @@ class Mixture(Policy):
 
     def begin(self, uniforms: Array) -> tuple[Array, Array, Array]:
         """Who runs each episode, and log Π π_e and log Π π_θ of its steps so far."""
+        if self.evaluation.remembers:
+            raise InvalidArgumentError(
+                f"a defensive mixture needs a policy whose actions depend on the observation alone, and "
+                f"{self.evaluation.name} has a memory; search without one (defensive=0)"
+            )
         zeros = uniforms * 0.0
         return uniforms < self.share, zeros, zeros
 

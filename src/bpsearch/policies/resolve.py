@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 from numpy.typing import ArrayLike
 
@@ -32,7 +32,7 @@ def load(
     env: GymnasiumSource | HasSpaces,
     *,
     env_kwargs: dict[str, Any] | None = None,
-    normalize: "VecNormalize | str | Path | None" = None,
+    normalize: "VecNormalize | str | Path | Literal[False] | None" = None,
     trust: bool = False,
 ) -> Policy:
     """The policy that `source` stands for; of a network, a search adapts the last layer.
@@ -46,7 +46,8 @@ def load(
             from observation to action, the path of a .zip of SB3 or of an .npz of bpsearch, or a shipped policy's name.
         env: where it is to run: a module, a function and a file do not know their spaces.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle, which needs trust.
+        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle; those beside an SB3 file
+            by default, False for none.
         trust: whether code in a file may run.
     """
     plugged = None if isinstance(source, Policy) else ask_plugins("bpsearch.policies", (Policy,), source, env)
@@ -67,7 +68,7 @@ def load(
             raise InvalidArgumentError(
                 f"normalize must be the VecNormalize itself for a model that is loaded already, got {normalize!r}"
             )
-        return from_sb3(source, normalize=normalize, adapt=LAST)
+        return from_sb3(source, normalize=normalize, adapt=LAST, observation_space=spaces_of(env, env_kwargs)[0])
     for name, given in from_sb3_only.items():
         if given:
             raise InvalidArgumentError(f"{name} has a meaning only for Stable-Baselines3, but the policy is {source!r}")

@@ -16,6 +16,7 @@ from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.gymnasium import DEFAULT_NUM_ENVS, GymnasiumSampler
+from bpsearch.sampling.masks import masked_space
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -100,6 +101,8 @@ def check_spaces(env: HasSpaces, policy: Policy) -> None:
     """
     for what in ("observation", "action"):
         of_env, of_policy = getattr(env, f"{what}_space"), getattr(policy, f"{what}_space")
+        if what == "observation" and policy.sees_masks:
+            of_env = masked_space(of_env, env.action_space)
         if of_env != of_policy and not _has_room(of_policy, of_env):
             raise SpaceMismatchError(
                 f"the {what} spaces differ: the environment has {of_env}, the policy has {of_policy}"

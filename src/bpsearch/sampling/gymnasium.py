@@ -15,6 +15,7 @@ from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.policies.base import Policy, clipped
+from bpsearch.sampling.masks import MaskedSlots
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
@@ -93,12 +94,12 @@ class GymnasiumSampler:
 
     def sample(self, policy: Policy, episodes: int, *, seed: int = 0, batch: int = 0, repeats: int = 1) -> Trajectories:
         """Run `policy` for whole episodes; see `bpsearch.sample`."""
-        records = Records(self.observation_space, episodes)
+        records = Records(_seen(self._slots, policy).observation_space, episodes)
         run = _Run(policy, records, self.horizon, seed, batch, repeats)
         waiting = deque(range(episodes))
         while waiting:
             try:
-                run(self._slots, waiting)
+                run(_seen(self._slots, policy), waiting)
             except SlotsCrashedError as crash:
                 crashed = [int(run.episode[slot]) for slot in crash.slots]
                 rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
@@ -152,9 +153,14 @@ class GymnasiumSampler:
         self._slots = self._open()
 
 
+def _seen(slots: Slots, policy: Policy) -> Slots:
+    """The slots as the policy sees them."""
+    return MaskedSlots(slots) if policy.sees_masks else slots
+
+
 def _again(run: "_Run", slots: Slots, episodes: Sequence[int]) -> None:
     try:
-        run(slots, deque(episodes))
+        run(_seen(slots, run.policy), deque(episodes))
     except SlotsCrashedError as crash:
         named = ", ".join(str(episode) for episode in episodes)
         raise EpisodeCrashError(

@@ -60,6 +60,14 @@ class Slots(ABC):
         """Take a step in each of `slots`; `actions` has one row for every slot, running or not."""
 
     @abstractmethod
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """What a method of the environments gives in each of `slots`.
+
+        Raises:
+            InvalidArgumentError: they have no such method.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
 
@@ -91,6 +99,13 @@ class EnvSlots(Slots):
             write(observations, slot, observation)
             rewards[slot] = reward
             ended[slot] = terminated or truncated
+
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """Of the environment or one of its wrappers."""
+        try:
+            return [self._envs[slot].get_wrapper_attr(method)() for slot in slots]
+        except AttributeError as error:
+            raise _no_method(method, self._envs[0], error) from error
 
     def close(self) -> None:
         """Close every environment."""
@@ -168,12 +183,27 @@ class VectorSlots(Slots):
             self._env.reset(options={"reset_mask": self.ended.copy()})
             self.ended[:] = False
 
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """Of all sub-environments, since a vector environment cannot call a part of them."""
+        try:
+            found = self._env.call(method)  # type: ignore[attr-defined]
+        except AttributeError as error:
+            raise _no_method(method, self._env, error) from error
+        return [found[slot] for slot in slots]
+
     def close(self) -> None:
         """Close the vector environment."""
         if isinstance(self._env, AsyncVectorEnv) and not self._fresh:
             self._env.close(terminate=True)  # a crashed worker would not answer
         else:
             self._env.close()
+
+
+def _no_method(method: str, env: object, error: AttributeError) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the policy needs {method}() of the environment, which {env} does not have ({error}); give an environment "
+        f"with that method, or in a wrapper that has it (sb3_contrib.common.wrappers.ActionMasker)"
+    )
 
 
 def _final_observation(info: dict[str, Any], slot: int) -> Any:
