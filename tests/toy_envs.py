@@ -52,7 +52,9 @@ class Image(Toy):
 class ImageDict(Toy):
     """Observes a picture and a vector."""
 
-    observation_space = Dict({"picture": Box(0, 255, (36, 36, 3), np.uint8), "vector": Box(-1.0, 1.0, (2,), np.float32)})
+    observation_space = Dict(
+        {"picture": Box(0, 255, (36, 36, 3), np.uint8), "vector": Box(-1.0, 1.0, (2,), np.float32)}
+    )
 
     def observe(self) -> Any:
         picture = self.np_random.integers(0, 256, (36, 36, 3), np.uint8)

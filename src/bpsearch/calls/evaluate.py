@@ -24,6 +24,7 @@ def evaluate(
     episodes: int = 1000,
     method: str | Method | AnySearch = "auto",
     *,
+    deterministic: bool = False,
     seed: int | None = None,
     target: float | Target | None = None,
     failure: str | Callable[[Trajectories], Array] | None = None,
@@ -45,6 +46,8 @@ def evaluate(
             importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
             from earlier batches only. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
             itself hardly ever shows. A `Method` or a search of your own serves as well.
+        deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
+            `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
         target: stop when half the width of the 95% anytime-valid interval is at most this; or a `Target`.
         failure: estimate the probability of this event in place of the expected return: a comparison of `return` or
@@ -60,7 +63,7 @@ def evaluate(
     interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
     """
     check_integer("episodes", episodes)
-    with Task.open(policy, env) as task:
+    with Task.open(policy, env, deterministic=deterministic) as task:
         asked = _estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
         estimate = run_task(
@@ -99,7 +102,9 @@ def run_task(
             study.fix(task.fixed)
         estimate = study.run(task.env, total=episodes, target=target, on_batch=on_batch)
     settings = {**task.names, "episodes": episodes, "method": method.name, "seed": study.seed}
-    return dataclasses.replace(estimate, settings=settings, no_help=no_help)
+    return dataclasses.replace(
+        estimate, settings=settings, no_help=no_help, deterministic=task.noiseless, notes=task.policy.notes
+    )
 
 
 def _estimand(

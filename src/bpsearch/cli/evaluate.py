@@ -15,6 +15,7 @@ import typer
 from bpsearch.cli.shared import (
     AsJson,
     Defensive,
+    Deterministic,
     Discount,
     EnvId,
     EnvKwargs,
@@ -49,6 +50,7 @@ def evaluate(
     policy: PolicyFile,
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     method: MethodName = "auto",
+    deterministic: Deterministic = False,
     seed: Seed = None,
     target: Annotated[
         float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
@@ -101,6 +103,7 @@ def evaluate(
         vectorization=vectorization,
         normalize=normalize,
         trust=trust,
+        deterministic=deterministic,
     )
     try:
         with opened as task, progress_display(episodes, quiet=as_json or not sys.stdout.isatty()) as on_batch:

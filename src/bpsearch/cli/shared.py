@@ -31,7 +31,12 @@ Discount = Annotated[float | None, typer.Option(help="By default the environment
 EnvKwargs = Annotated[str | None, typer.Option(help="JSON object of arguments of the environment.")]
 NumEnvs = Annotated[int | None, typer.Option(help="Environments that run side by side.")]
 Vectorization = Annotated[str | None, typer.Option(help="sync, or async: a process for each environment.")]
-Normalize = Annotated[Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")]
+Normalize = Annotated[
+    str | None, typer.Option(help="File of the policy's VecNormalize statistics, or none; found beside it by default.")
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="Take the most likely actions, as SB3's evaluate_policy does.")
+]
 Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
 Defensive = Annotated[
@@ -104,8 +109,9 @@ def open_task(
     env_kwargs: str | None,
     num_envs: int | None,
     vectorization: str | None,
-    normalize: Path | None,
+    normalize: str | None,
     trust: bool,
+    deterministic: bool = False,
 ) -> "Iterator[Task]":
     """Policy and environment of a command's options, under the names that they were given."""
     from bpsearch.calls.task import Task, environment
@@ -123,8 +129,14 @@ def open_task(
             stack.enter_context(place)
         if isinstance(place, CompiledEnv):
             place = environment(place, discount=discount)
-        loaded = load(policy, place, normalize=normalize, trust=trust)
-        further = {"discount": discount, "normalize": normalize, "trust": trust or None}
+        loaded = load(policy, place, normalize=False if normalize == "none" else normalize, trust=trust)
+        loaded = loaded.mode() if deterministic else loaded
+        further = {
+            "discount": discount,
+            "normalize": normalize,
+            "trust": trust or None,
+            "deterministic": deterministic or None,
+        }
         given = {name: value for name, value in {**options, **speed, **further}.items() if value is not None}
         yield Task(loaded, place, {"policy": policy, "env": env, **given})
 

@@ -45,6 +45,9 @@ class Estimate:
         data: the study episode by episode.
         explained: the share of Monte Carlo's variance that the method expects to remove; None if it does not know.
         no_help: why nothing but Monte Carlo was possible for this policy; empty if something was, or was not wanted.
+        deterministic: whether the policy had no action noise, because it has none or its mode was asked for; None if
+            that is unknown.
+        notes: what is to be known about how the policy acted, a sentence each.
         settings: what repeats the evaluation, by name.
         return_range: the numbers between which every return lies; None if they are not known.
         weight_bound: what no importance weight can exceed.
@@ -73,6 +76,8 @@ class Estimate:
     ended: Ended = Ended.BUDGET
     waiting: tuple[int, ...] = ()
     abandoned: tuple[int, ...] = ()
+    deterministic: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def std_error(self) -> float | None:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium
-import numpy as np
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize, VecTransposeImage
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize, VecTransposeImage
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.td3.policies import TD3Policy
 from torch.distributions import Distribution
@@ -22,12 +21,12 @@ from bpsearch.policies.function import FunctionPolicy
 
 Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]
 DRAWN = (
-    "actions were drawn from the policy (deterministic=False); SB3's evaluate_policy is deterministic by default and "
-    "answers another question: deterministic=True asks it here"
+    "actions were drawn from the policy; SB3's evaluate_policy is deterministic by default, which here is "
+    "deterministic=True (--deterministic)"
 )
 _NOISE = (
-    "state-dependent exploration (use_sde): its noise was drawn at every step, as its probabilities say; in training it "
-    "was kept for several steps"
+    "state-dependent exploration (use_sde): its noise was drawn at every step, as its probabilities say; in training "
+    "it was kept for several steps"
 )
 # Without action noise of their own, of both packages; by name, because sb3-contrib need not be installed.
 _GREEDY = ("QRDQNPolicy", "ARSPolicy")
@@ -59,7 +58,7 @@ def from_sb3(
     if not isinstance(model, BaseAlgorithm):
         raise InvalidArgumentError(f"model must be a Stable-Baselines3 model, got {model!r}; load a file with load_sb3")
     of_model = model.get_vec_normalize_env() if normalize is None else normalize or None
-    if normalize is None and of_model is None and _was_normalized(model):
+    if normalize is None and of_model is None and model._last_original_obs is not None:
         raise MissingStatisticsError(
             "the model was trained on observations that VecNormalize normalised, and has no such environment now: "
             "without its statistics it would be another policy. Give them, bps.from_sb3(model, normalize=...), load "
@@ -69,15 +68,6 @@ def from_sb3(
     if observation_space is None:
         observation_space = model.observation_space if model.env is None else raw_space(model.env)
     return of_policy(model.policy, (observation_space, model.action_space), statistics, adapt)
-
-
-def _was_normalized(model: BaseAlgorithm) -> bool:
-    """Whether the model keeps raw observations beside those that it saw, and they differ."""
-    raw, seen = model._last_original_obs, model._last_obs
-    if raw is None or seen is None:
-        return raw is not None
-    pairs = [(raw[key], seen[key]) for key in raw] if isinstance(raw, dict) else [(raw, seen)]  # type: ignore[index]
-    return not all(np.array_equal(one, other) for one, other in pairs)
 
 
 def raw_space(envs: VecEnv) -> gymnasium.Space[Any]:

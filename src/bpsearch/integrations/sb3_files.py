@@ -38,16 +38,16 @@ def load_sb3(
 ) -> TorchPolicy | FunctionPolicy:
     """The policy in a Stable-Baselines3 file.
 
-    Without trust no code from the file runs. All algorithms of Stable-Baselines3 and PPO's and DQN's kin of sb3-contrib
-    can be read so, if their networks are SB3's own; for others the error says why trust is needed.
+    Without trust no code from the file runs. All algorithms of Stable-Baselines3, and TRPO, RecurrentPPO, MaskablePPO,
+    QRDQN and TQC of sb3-contrib, can be read so if their networks are SB3's own; else the error says why not.
 
     Args:
         path: the .zip.
         env: the environment in which the policy is to be evaluated: its spaces are the policy's.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        normalize: the statistics of `VecNormalize` with which the policy was trained, or the path of their pickle, which
-            is read without running code from it. By default they are looked for beside the file, and in a folder beside
-            it as rl_zoo3 has it, if the file shows that there were any; False says that there were none.
+        normalize: the statistics of `VecNormalize` with which the policy was trained, or the path of their pickle,
+            which is read without running code from it. By default they are looked for beside the file, and in a folder
+            beside it as rl_zoo3 has it, if the file shows that there were any; False says that there were none.
         adapt: the parameters that a search may change; see `from_sb3`.
         trust: whether code in the file may run. Say True only for files whose author you trust.
 

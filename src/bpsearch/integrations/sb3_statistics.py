@@ -5,8 +5,6 @@ existed. They are looked for where SB3, its callbacks and rl_zoo3 put them. The 
 a reader that knows arrays only: every class that it names becomes an object that does nothing.
 """
 
-import base64
-import binascii
 import io
 import math
 import pickle
@@ -91,7 +89,7 @@ def find_statistics(
         return Statistics.of(normalize), ""
     if normalize is not None:
         return read_statistics(Path(normalize), trust=trust), ""
-    if not _was_normalized(data):
+    if data.get("_last_original_obs") is None:  # SB3 keeps raw observations if there were others
         return None, ""
     found = _beside(file)
     if len(found) == 1:
@@ -104,31 +102,8 @@ def find_statistics(
     raise MissingStatisticsError(
         f"the policy in {str(file)!r} was trained on observations that VecNormalize normalised, and without its "
         f"statistics it would be another policy; {reason}. Give their file, normalize='vecnormalize.pkl' (--normalize "
-        f"vecnormalize.pkl), or say that there are none, normalize=False (--normalize none)"
+        f"vecnormalize.pkl), or say that observations were not normalised, normalize=False (--normalize none)"
     )
-
-
-def _was_normalized(data: Mapping[str, Any]) -> bool:
-    """Whether the file keeps raw observations beside those that the policy saw, and they differ."""
-    raw, seen = data.get("_last_original_obs"), data.get("_last_obs")
-    if raw is None:
-        return False
-    try:
-        one, other = (
-            _arrays(pickle_of.load())
-            for pickle_of in (_Reader(io.BytesIO(base64.b64decode(entry[":serialized:"]))) for entry in (raw, seen))
-        )
-    except (*_DAMAGE, binascii.Error):
-        return True  # there are raw observations, whatever they are
-    same = one.keys() == other.keys() and all(np.array_equal(one[key], other[key]) for key in one)
-    return not same
-
-
-def _arrays(value: Any) -> dict[str | None, NumpyArray]:
-    by_key = dict(value) if isinstance(value, dict) else {None: value}
-    if not all(isinstance(array, np.ndarray) for array in by_key.values()):
-        raise ValueError("no observation")
-    return by_key
 
 
 def _beside(file: Path) -> list[Path]:

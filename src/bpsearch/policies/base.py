@@ -33,6 +33,8 @@ class Policy(ABC):
     row_multiple: ClassVar[int] = 16
     # Whether an action may depend on earlier steps of its episode, by a memory that samplers carry from step to step.
     remembers: ClassVar[bool] = False
+    # Whether its action probabilities are unknown, so that nothing but Monte Carlo is possible.
+    opaque: ClassVar[bool] = False
     # Whether it must be told which actions are allowed: its observations then are a dict of what the environment shows,
     # "observation", and of what `env.action_masks()` gives, "action_mask".
     sees_masks: ClassVar[bool] = False

@@ -11,8 +11,8 @@ from bpsearch._core.plugins import ask_plugins
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, spaces_of
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.policies.base import Policy
+from bpsearch.policies.callables import of_callable
 from bpsearch.policies.files import SHIPPED, load_policy, shipped_policy
-from bpsearch.policies.function import FunctionPolicy
 from bpsearch.policies.mlp import MLP
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def load(
         from bpsearch.integrations import from_torch
 
         return from_torch(source, *spaces_of(env, env_kwargs), adapt=LAST)
-    if callable(source):
-        return FunctionPolicy(source, spaces_of(env, env_kwargs))
+    if callable(source) or hasattr(source, "predict") or hasattr(source, "act"):
+        return of_callable(source, spaces_of(env, env_kwargs))
     raise PolicyFileError(
         f"policy must be a bpsearch policy, a Stable-Baselines3 model, a torch module, a function, or the path of a "
         f".zip or .npz file, got {source!r}"

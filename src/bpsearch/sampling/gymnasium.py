@@ -12,16 +12,24 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import check_integer
 from bpsearch._core.jaxtools import to_numpy
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.resolve import GymnasiumSource, factory_of
-from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
+from bpsearch.errors import (
+    EpisodeCrashError,
+    InvalidActionError,
+    InvalidArgumentError,
+    InvalidTrajectoriesError,
+    NeverEndingError,
+)
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.masks import MaskedSlots
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
-from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations, write
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots
 from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
+ENDLESS = 100_000  # steps after which an episode without a limit is taken for one that never ends
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
 
@@ -210,6 +218,7 @@ class _Run:
         while True:
             if waiting and len(running) < count and (slots.restarts_single or not running):
                 free = [slot for slot in range(count) if self.episode[slot] < 0][: len(waiting)]
+                free = free[: int(not running)] if policy.alone else free
                 self.episode = self.episode.copy()
                 seeds = []
                 for slot in free:
@@ -228,12 +237,15 @@ class _Run:
                 return
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
+            self._check_actions(slots.action_space, executed, running, step)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
             slots.step(running, clipped(slots.action_space, executed) if bounded else executed)
             records.after(slots.rewards)
             self._check("reward", slots.rewards, step)
             step = step + 1
             self._check("observation", slots.observations, step)
+            if self.horizon is None and step.max() >= ENDLESS:
+                self._refuse_to_go_on(slots, step)
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 ended = [slot for slot in running if over[slot]]
@@ -248,6 +260,34 @@ class _Run:
                     if position[slot] == _NOISE_STEPS:
                         streams[slot].random(out=noise[slot])
                 position %= _NOISE_STEPS
+
+    def _check_actions(
+        self, space: gymnasium.Space[Any], actions: NumpyArray, running: list[int], step: NumpyArray
+    ) -> None:
+        """Refuse an action that does not exist, in the policy's name: the environment may do anything with it."""
+        if isinstance(space, gymnasium.spaces.Discrete):
+            good = (actions >= space.start) & (actions < space.start + space.n)
+        elif isinstance(space, gymnasium.spaces.MultiDiscrete):
+            good = ((actions >= space.start) & (actions < space.start + space.nvec)).reshape(len(actions), -1).all(1)
+        elif isinstance(space, gymnasium.spaces.Box):
+            good = np.isfinite(actions).reshape(len(actions), -1).all(1)
+        else:
+            return
+        if not good.all():
+            for slot in running:
+                if not good[slot]:
+                    raise InvalidActionError(
+                        f"{self.policy.name} gave the action {actions[slot]} in episode {self.episode[slot]}, step "
+                        f"{step[slot]}, but the environment's actions are {space}"
+                    )
+
+    def _refuse_to_go_on(self, slots: Slots, step: NumpyArray) -> None:
+        for slot in np.flatnonzero((step >= ENDLESS) & (self.episode >= 0) & ~slots.ended):
+            raise NeverEndingError(
+                f"episode {self.episode[slot]} has not ended after {step[slot]} steps, and nothing limits its length: "
+                f"give a step limit, bps.environment(env, horizon=1000) (--horizon 1000); the value is then of the "
+                f"return up to there"
+            )
 
     def _check(self, what: str, values: Observations, step: NumpyArray) -> None:
         """Refuse a number that no episode can have before the policy or the environment chokes on it."""

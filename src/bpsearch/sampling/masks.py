@@ -11,8 +11,9 @@ import gymnasium
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch.envs.observations import write
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
-from bpsearch.sampling.slots import Slots, write
+from bpsearch.sampling.slots import Slots
 
 METHOD = "action_masks"
 
@@ -27,9 +28,7 @@ def masked_space(
         bits = int(np.sum(action_space.nvec))
     else:
         return None
-    return gymnasium.spaces.Dict(
-        {"observation": observation_space, "action_mask": gymnasium.spaces.MultiBinary(bits)}
-    )
+    return gymnasium.spaces.Dict({"observation": observation_space, "action_mask": gymnasium.spaces.MultiBinary(bits)})
 
 
 class MaskedSlots(Slots):

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch.sampling.slots import empty_observations, write
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
 

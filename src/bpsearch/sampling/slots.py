@@ -8,15 +8,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch._core.arrays import NumpyArray
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.errors import InvalidArgumentError
-
-_SPACES = (
-    gymnasium.spaces.Box,
-    gymnasium.spaces.Discrete,
-    gymnasium.spaces.MultiDiscrete,
-    gymnasium.spaces.MultiBinary,
-)
 
 
 class SlotsCrashedError(Exception):
@@ -209,24 +203,3 @@ def _no_method(method: str, env: object, error: AttributeError) -> InvalidArgume
 def _final_observation(info: dict[str, Any], slot: int) -> Any:
     final = info["final_obs"]
     return {key: value[slot] for key, value in final.items()} if isinstance(final, dict) else final[slot]
-
-
-def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Observations:
-    """Zeros for observations of `space`: an array, or a dict of arrays for a `Dict` space."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: empty_observations(part, *leading) for key, part in space.items()}
-    if not isinstance(space, _SPACES):
-        raise InvalidArgumentError(
-            f"observations must be of a Box, Discrete, MultiDiscrete or MultiBinary space, or of a Dict of them, got "
-            f"{space}"
-        )
-    return np.zeros((*leading, *(space.shape or ())), space.dtype)
-
-
-def write(arrays: Observations, index: Any, values: Any) -> None:
-    """`arrays[index] = values`, through dicts."""
-    if isinstance(arrays, dict):
-        for key, array in arrays.items():
-            write(array, index, values[key])
-    else:
-        arrays[index] = values
