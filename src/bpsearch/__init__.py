@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bpsearch.inference.pilot import Plan
     from bpsearch.inference.stopping import Target
     from bpsearch.inference.valuation import Valuation
-    from bpsearch.integrations import from_sb3, from_torch, load_sb3
+    from bpsearch.integrations import from_jax, from_sb3, from_torch, load_sb3
     from bpsearch.methods import Method
     from bpsearch.policies import (
         CategoricalMLP,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         Mixture,
         Policy,
         SoftmaxTable,
+        from_function,
         load_policy,
         shipped_policy,
     )
@@ -82,7 +83,7 @@ _HOMES = {
     "inference.pilot": ("Plan",),
     "inference.stopping": ("Target",),
     "inference.valuation": ("Valuation",),
-    "integrations": ("from_sb3", "from_torch", "load_sb3"),
+    "integrations": ("from_jax", "from_sb3", "from_torch", "load_sb3"),
     "methods": ("Method",),
     "policies": (
         "CategoricalMLP",
@@ -91,6 +92,7 @@ _HOMES = {
         "Mixture",
         "Policy",
         "SoftmaxTable",
+        "from_function",
         "load_policy",
         "shipped_policy",
     ),
@@ -140,6 +142,8 @@ __all__ = [
     "estimator",
     "estimators",
     "evaluate",
+    "from_function",
+    "from_jax",
     "from_sb3",
     "from_torch",
     "inference",

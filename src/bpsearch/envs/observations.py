@@ -67,7 +67,7 @@ def _parts(space: gymnasium.Space[Any]) -> dict[str, gymnasium.Space[Any]] | Non
 
 def _is_text(space: gymnasium.Space[Any]) -> bool:
     # MiniGrid's space of missions is a space of texts without being a `Text`.
-    return isinstance(space, spaces.Text) or "str" in str(space.dtype)
+    return isinstance(space, spaces.Text) or (space.dtype is not None and np.dtype(space.dtype).kind == "U")
 
 
 def _numbers(text: str, length: int) -> NumpyArray:

@@ -48,6 +48,17 @@ def from_torch(
     return TorchPolicy.of(Architecture(module, observation_space, action_space, adapt))
 
 
+def of_module(
+    module: torch.nn.Module,
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    *,
+    adapt: str | None = None,
+) -> "TorchPolicy":
+    """As `from_torch`."""
+    return from_torch(module, observation_space, action_space, adapt=adapt)
+
+
 @pytree(static=("architecture",))
 @dataclass(frozen=True, eq=False)
 class TorchPolicy(Policy):

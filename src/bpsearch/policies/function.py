@@ -123,6 +123,9 @@ class FunctionPolicy(Policy):
             raise InvalidActionError(
                 f"{self.name} gave {given!r}: each action must have the shape {shape} of {self.spaces[1]}"
             )
+        if not isinstance(self.spaces[1], gymnasium.spaces.Box) and actions.dtype.kind in "bf":
+            whole = actions.astype(np.int64)
+            actions = whole if np.array_equal(whole, actions) else actions  # 1.0 and True for 1
         return actions
 
     def act(self, uniforms: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:

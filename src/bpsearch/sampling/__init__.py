@@ -11,7 +11,7 @@ from bpsearch._core.checks import check_integer
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
-from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
+from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, adapt, factory_of
 from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
@@ -58,6 +58,7 @@ def sample(
     Returns:
         The batch, checked, as NumPy arrays.
     """
+    env = adapt(env)
     check_integer("episodes", episodes)
     if episodes % check_integer("repeats", repeats):
         raise InvalidArgumentError(f"episodes must be a multiple of repeats = {repeats}, got {episodes}")

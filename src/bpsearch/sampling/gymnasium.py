@@ -13,7 +13,7 @@ from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import check_integer
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.envs.observations import empty_observations, write
-from bpsearch.envs.resolve import GymnasiumSource, factory_of
+from bpsearch.envs.resolve import GymnasiumSource, adapt, factory_of
 from bpsearch.errors import (
     EpisodeCrashError,
     InvalidActionError,
@@ -76,6 +76,7 @@ class GymnasiumSampler:
         if vectorization not in ("sync", "async"):
             raise InvalidArgumentError(f"vectorization must be 'sync' or 'async', got {vectorization!r}")
         self.source, self.env_kwargs = env, env_kwargs
+        env = adapt(env)
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
         self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
@@ -189,6 +190,27 @@ def _renewed(memory: Any, slot: int, new: Any) -> Any:
     return jax.tree_util.tree_map(write_row, memory, new)
 
 
+def _act_in(
+    policy: Policy, rows: NumpyArray, uniforms: NumpyArray, observations: Observations, memory: Any
+) -> tuple[NumpyArray, NumpyArray, NumpyArray, Any]:
+    """`act_next` for some rows; the others get the first one's action, and keep their memory."""
+    some, own = jax.tree_util.tree_map(lambda column: column[rows], (observations, memory))
+    *parts, after = policy.act_next(uniforms[rows], some, own)
+
+    def spread(part: NumpyArray) -> NumpyArray:
+        column = np.repeat(part[:1], len(uniforms), axis=0)
+        column[rows] = part
+        return column
+
+    def remember(column: NumpyArray, part: NumpyArray) -> NumpyArray:
+        column = column.copy()
+        column[rows] = part
+        return column
+
+    actions, log_probs, executed = (spread(np.asarray(part)) for part in parts)
+    return actions, log_probs, executed, jax.tree_util.tree_map(remember, memory, after)
+
+
 class _Run:
     """The loop over steps; `episode` tells which episode each slot is running, or −1."""
 
@@ -236,7 +258,13 @@ class _Run:
             if not running:
                 return
             write(observations, slice(count), slots.observations)
-            actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
+            if policy.row_multiple == 1 and len(running) < rows:
+                # A function is not asked about environments that stand still.
+                actions, log_probs, executed, memory = _act_in(
+                    policy, np.array(running), noise[every_row, position], observations, memory
+                )
+            else:
+                actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
             self._check_actions(slots.action_space, executed, running, step)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
             slots.step(running, clipped(slots.action_space, executed) if bounded else executed)

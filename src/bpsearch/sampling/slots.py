@@ -1,5 +1,6 @@
 """Slots: environments that run side by side, one episode each at a time."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -130,12 +131,14 @@ class VectorSlots(Slots):
             )
         self.restarts_single = self._disabled or isinstance(base, SyncVectorEnv | AsyncVectorEnv)
         self._fresh = False
+        self._begun = False
+        self._one_seed = False
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the sub-environments of `slots`; before the first step and after a crash, all of them."""
         by_slot = dict(zip(slots, seeds, strict=True))
         # Slots without an episode are stepped along: which seed they have does not matter.
-        every_seed: Any = [by_slot.get(slot, seeds[0]) for slot in range(self.count)]
+        every_seed: Any = seeds[0] if self._one_seed else [by_slot.get(slot, seeds[0]) for slot in range(self.count)]
         options = None
         if self._fresh and self.restarts_single:
             options = {"reset_mask": np.isin(np.arange(self.count), slots)}
@@ -143,13 +146,20 @@ class VectorSlots(Slots):
             observations, _ = self._env.reset(seed=every_seed, options=options)
         except Exception as error:
             self._fresh = False
-            if isinstance(error, gymnasium.error.Error) and not self.restarts_single:
-                raise InvalidArgumentError(
-                    f"{self._env} does not accept one seed per sub-environment ({error}); give the environment's id "
-                    f"or a factory instead"
-                ) from error
+            if not self.restarts_single and not self._one_seed and not self._begun:
+                # Vector environments of one piece, as `gymnasium.make_vec` gives them, draw all from one generator.
+                self._one_seed = True
+                warnings.warn(
+                    f"{self._env} does not accept one seed per sub-environment ({type(error).__name__}: {error}): its "
+                    f"episodes are independent, but depend on how many run side by side; give the environment's id or "
+                    f"a factory to avoid that",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                self.start(slots, seeds)
+                return
             raise SlotsCrashedError(slots) from error
-        self._fresh = True
+        self._fresh = self._begun = True
         self.ended[list(slots)] = False
         write(self.observations, slice(None), observations)
 
