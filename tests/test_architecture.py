@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "inference": {*COMMON, "policies", "sampling", "estimands", "estimators", "control_variates"},
     "methods": {*DATA, "estimators", "control_variates", "search", "inference"},
     "study": {*DATA, "estimands", "runners", "estimators", "control_variates", "search", "inference", "methods"},
-    "calls": {*DATA, "estimands", "runners", "inference", "methods", "study"},
+    "calls": {*DATA, "estimands", "runners", "estimators", "search", "inference", "methods", "study"},
     "integrations": DATA,
     "report": {*COMMON, "envs", "inference"},
 }
@@ -50,6 +50,7 @@ ROOMS["__main__"] = {"cli"}
 # Imports to the right, with the reason; each is made within a function, or for types alone.
 LATE = {
     ("inference/estimate.py", "report"): "an estimate is put into words when somebody reads it",
+    ("calls/evaluate.py", "report"): "progress is shown when somebody wants to see it",
     ("policies/resolve.py", "integrations"): "another library's policy is adapted when somebody gives one",
     ("envs/resolve.py", "integrations"): "another library's environment is adapted when somebody gives one",
 }
@@ -66,13 +67,13 @@ OPTIONAL = {
     "equinox": {"integrations"},
     "tensordict": {"integrations"},
     "huggingface_hub": {"integrations"},
-    "pandas": {"integrations"},
+    "pandas": {"report"},
     "tensorboard": {"integrations"},
     "wandb": {"integrations"},
     "mlflow": {"integrations"},
     "matplotlib": {"report"},
     "jinja2": {"report"},
-    "rich": {"cli", "paper"},
+    "rich": {"cli", "paper", "report"},
     "typer": {"cli"},
 }
 OPTIONAL_LATE = {

@@ -246,3 +246,51 @@ def test_models_of_the_hub(hub: Any, tmp_path: Path) -> None:
     assert "must hold one .zip or .npz" in done.stderr
     assert run("hf://me/agent/ppo-CartPole-v1.zip").returncode == 0
     assert "cannot fetch" in run("hf://me/nothing").stderr
+
+
+def test_episodes_as_a_dataframe() -> None:
+    pytest.importorskip("pandas")
+    result = bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", episodes=250, method="mc", seed=0)
+    frame = result.to_dataframe()
+    assert list(frame.columns) == ["batch", "return", "weight", "value"]
+    assert frame["value"].mean() == pytest.approx(result.value)
+    assert frame["batch"].value_counts().to_dict() == {0: 100, 1: 100, 2: 50}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_trackers_are_told(tmp_path: Path) -> None:
+    def run(tracker: Any) -> bps.Estimate:
+        with tracker:
+            return bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", episodes=200, seed=0, on_batch=tracker)
+
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    result = run(bps.integrations.TensorBoard(tmp_path / "board"))
+    events = EventAccumulator(str(tmp_path / "board"))
+    events.Reload()
+    logged = events.Scalars("bpsearch/value")
+    assert [event.step for event in logged] == [100, 200]
+    assert logged[-1].value == pytest.approx(result.value, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    tracker = bps.integrations.MLflow((tmp_path / "mlruns").as_uri())
+    with tracker:
+        result = bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", episodes=200, seed=0, on_batch=tracker)
+    history = tracker._client.get_metric_history(tracker.run_id, "bpsearch/value")
+    assert [metric.step for metric in history] == [100, 200]
+    assert history[-1].value == pytest.approx(result.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_is_told_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    tracker = bps.integrations.WandB(mode="offline", dir=str(tmp_path), project="bpsearch")
+    with tracker:
+        bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", episodes=200, seed=0, on_batch=tracker)
+        assert tracker._run.summary["bpsearch/episodes"] == 200
+    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         testing,
     )
     from bpsearch._core.arrays import Array
+    from bpsearch.calls.estimate import estimate
     from bpsearch.calls.evaluate import evaluate
     from bpsearch.calls.plan import plan
     from bpsearch.calls.task import environment
@@ -72,6 +73,7 @@ _ROOMS = (
 )
 _HOMES = {
     "_core.arrays": ("Array",),
+    "calls.estimate": ("estimate",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
     "calls.task": ("environment",),
@@ -139,6 +141,7 @@ __all__ = [
     "environment",
     "envs",
     "errors",
+    "estimate",
     "estimator",
     "estimators",
     "evaluate",

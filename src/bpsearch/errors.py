@@ -69,6 +69,10 @@ class NeverEndingError(BPSearchError, RuntimeError):
     """An episode did not end, and nothing limits its steps."""
 
 
+class PoorOverlapError(BPSearchError, ValueError):
+    """Episodes of another policy say next to nothing about the one that is to be evaluated."""
+
+
 class MissingDependencyError(BPSearchError, ImportError):
     """An optional package that this feature needs is not installed."""
 

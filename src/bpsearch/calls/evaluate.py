@@ -1,7 +1,8 @@
 """evaluate(): how good is it?"""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bpsearch._core.arrays import Array
@@ -15,6 +16,7 @@ from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search import Info
 from bpsearch.study.study import OnBatch, Study
 
 
@@ -31,6 +33,7 @@ def evaluate(
     estimand: Estimand | None = None,
     store: str | Path | None = None,
     on_batch: OnBatch | None = None,
+    progress: bool = False,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
 
@@ -57,7 +60,9 @@ def evaluate(
             `bps.Outcome(function)`.
         store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
             the same number of episodes, and gives the same result.
-        on_batch: called after each batch, to show progress.
+        on_batch: called after each batch with the study and what the search says of it: a tracker of
+            `bps.integrations` for instance.
+        progress: whether to show a line with the estimate so far, in a terminal or a notebook.
 
     A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
     interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
@@ -66,13 +71,32 @@ def evaluate(
     with Task.open(policy, env, deterministic=deterministic) as task:
         asked = _estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
-        estimate = run_task(
-            task, chosen, asked, episodes, seed=seed, target=target, store=store, on_batch=on_batch, no_help=no_help
-        )
+        with _shown_progress(episodes, on_batch, progress) as told:
+            estimate = run_task(
+                task, chosen, asked, episodes, seed=seed, target=target, store=store, on_batch=told, no_help=no_help
+            )
     named = {} if isinstance(method, str) else {"method": f"<{chosen.name}>"}
     extra = {"target": target, "failure": failure, "estimand": estimand, "store": store}
     given = {key: _shown(value) for key, value in extra.items() if value is not None}
     return dataclasses.replace(estimate, settings=estimate.settings | named | given)
+
+
+@contextlib.contextmanager
+def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> Iterator[OnBatch | None]:
+    if not progress:
+        yield on_batch
+        return
+    from bpsearch.report.progress import progress_display
+
+    with progress_display(episodes, quiet=False) as show:
+
+        def told(study: Study, info: Info) -> None:
+            if show is not None:
+                show(study, info)
+            if on_batch is not None:
+                on_batch(study, info)
+
+        yield told
 
 
 def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:

@@ -1,12 +1,8 @@
 """`bpsearch evaluate`: one policy, one environment, one answer."""
 
-import contextlib
 import dataclasses
 import json
-import math
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.stopping import Target
     from bpsearch.methods import Method
-    from bpsearch.search import Info
-    from bpsearch.study import Study
 
 BATCH_SIZE = 100  # of `Method`
 
@@ -86,6 +80,7 @@ def evaluate(
     from bpsearch.calls.evaluate import run_task
     from bpsearch.estimands import Failure, Return
     from bpsearch.inference.stopping import Target
+    from bpsearch.report.progress import progress_display
 
     check_integer("episodes", episodes)
     if failure is not None and return_range is not None:
@@ -166,42 +161,6 @@ def with_defense(method: "Method", defensive: float) -> "Method":
         raise InvalidArgumentError(f"defensive has no meaning for method {method.name!r}, whose weights are all 1")
     search = dataclasses.replace(method.search, defensive=defensive)  # type: ignore[type-var]
     return dataclasses.replace(method, search=search)
-
-
-@contextlib.contextmanager
-def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", "Info"], None] | None]:
-    """A live line: episodes, estimate and interval, variance relative to Monte Carlo's, time left."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    # One column: where a terminal is narrow it loses its end, not the number of episodes.
-    text_column = TextColumn("{task.completed:.0f}/{task.total:.0f} {task.description}")
-    columns = (BarColumn(6), text_column, TimeRemainingColumn())
-    # The time left follows from all batches so far: one may take longer than Rich looks back by itself.
-    with Progress(*columns, console=Console(), transient=True, speed_estimate_period=math.inf) as progress:
-        task = progress.add_task("first batch", total=episodes)
-        text, due = "", 0.0
-
-        def show(study: "Study", info: "Info") -> None:
-            nonlocal text, due
-            start = time.monotonic()
-            if start >= due:
-                text = _line(study.estimate())
-                # An estimate that values all episodes takes long: at most a tenth of the time is for it.
-                end = time.monotonic()
-                due = end + 10.0 * (end - start)
-            progress.update(task, completed=study.episodes, description=text)
-
-        yield show
-
-
-def _line(estimate: "Estimate") -> str:
-    half = "" if estimate.error is None else f" ± {estimate.error.half_width(0.95):.3g}"
-    ratio = "" if not estimate.savings else f", variance {1.0 / estimate.savings:.2f} of Monte Carlo's"
-    return f"{estimate.value:.5g}{half}{ratio}"
 
 
 def print_estimate(result: "Estimate") -> None:

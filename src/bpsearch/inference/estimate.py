@@ -191,6 +191,15 @@ class Estimate:
 
         return estimate_json(self)
 
+    def to_dataframe(self) -> Any:
+        """A pandas `DataFrame` with a row for each episode: its batch, return, importance weight and value.
+
+        The mean of the values is the estimate, unless the batches of a search count differently.
+        """
+        from bpsearch.report.frames import to_dataframe
+
+        return to_dataframe(self)
+
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the estimate: one HTML file that needs no network."""
         from bpsearch.report.page import write_page

@@ -12,11 +12,17 @@ from bpsearch.errors import MissingDependencyError
 if TYPE_CHECKING:
     from bpsearch.integrations.jax_functions import from_jax
     from bpsearch.integrations.minari import load_minari, save_minari
+    from bpsearch.integrations.mlflow import MLflow
     from bpsearch.integrations.sb3 import from_sb3
     from bpsearch.integrations.sb3_files import load_sb3
+    from bpsearch.integrations.tensorboard import TensorBoard
     from bpsearch.integrations.torch import from_torch
+    from bpsearch.integrations.wandb import WandB
 
 __all__ = [
+    "MLflow",
+    "TensorBoard",
+    "WandB",
     "find_environment",
     "find_file",
     "find_policy",
@@ -29,6 +35,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "MLflow": "mlflow",
+    "TensorBoard": "tensorboard",
+    "WandB": "wandb",
     "from_jax": "jax_functions",
     "from_sb3": "sb3",
     "from_torch": "torch",
@@ -44,6 +53,9 @@ _EXTRAS = {
     "gymnax": "jax-envs",
     "brax": "jax-envs",
     "huggingface_hub": "hub",
+    "mlflow": "trackers",
+    "tensorboard": "trackers",
+    "wandb": "trackers",
     "tensordict": "torchrl",
     "torchrl": "torchrl",
 }

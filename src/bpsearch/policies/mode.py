@@ -1,7 +1,7 @@
 """The mode of a policy: its most likely action in every state."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import jax
@@ -23,6 +23,7 @@ class Mode(Policy):
     """
 
     policy: Policy
+    opaque: ClassVar[bool] = True  # all its log-probabilities are 0, those of other actions too
 
     @property
     def traceable(self) -> bool:  # type: ignore[override]
