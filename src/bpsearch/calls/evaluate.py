@@ -38,11 +38,14 @@ def evaluate(
     """Estimate the expected return of `policy` in `env`.
 
     Args:
-        policy: the evaluation policy: a policy of bpsearch, a Stable-Baselines3 model or the path of its .zip, a torch
-            module that gives `torch.distributions`, an .npz of bpsearch, or a function from observation to action.
-            `bps.load_sb3` loads a file that needs trust or the statistics of a `VecNormalize`.
-        env: a Gymnasium id, a factory, an environment or a vector environment; a `TabularMDP` or another compiled
-            environment; a sampler or a runner. `bps.environment` makes one with another horizon or discount.
+        policy: the evaluation policy: a policy of bpsearch, a model of Stable-Baselines3 or sb3-contrib or the path of
+            its .zip, a folder of rl_zoo3, "hf://owner/name", a torch module that gives `torch.distributions`, an agent
+            of CleanRL or TorchRL, a module of Flax or Equinox, an .npz of bpsearch, a function from observation to
+            action, or an object with `predict`, or with `reset()` if it has a memory. docs/agents.md lists them all.
+            `bps.load_sb3` loads a file that needs trust.
+        env: a Gymnasium id, a factory, an environment or a vector environment; a `VecEnv` of SB3; a `TabularMDP` or
+            another compiled environment, "gymnax:CartPole-v1" or "brax:ant"; a sampler or a runner.
+            `bps.environment` makes one with another horizon or discount.
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
-    str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
+    str,
+    typer.Option(
+        help="A .zip of Stable-Baselines3, a folder of rl_zoo3, hf://owner/name, an .npz of bpsearch, or the name of a "
+        "shipped policy."
+    ),
 ]
 MethodName = Annotated[
     str,

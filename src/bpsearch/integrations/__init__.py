@@ -85,6 +85,11 @@ def _begins(prefix: str) -> Callable[[Any], bool]:
     return lambda thing: isinstance(thing, str) and thing.startswith(prefix)
 
 
+def _is_module_with(*names: str) -> Callable[[Any], bool]:
+    is_module = _is_a("torch.nn", "Module")
+    return lambda thing: is_module(thing) and all(hasattr(thing, name) for name in names)
+
+
 def _is_pair_of(module: str, name: str) -> Callable[[Any], bool]:
     first = _is_a(module, name)
     return lambda thing: isinstance(thing, tuple) and len(thing) == 2 and first(thing[0])
@@ -94,8 +99,8 @@ def _is_pair_of(module: str, name: str) -> Callable[[Any], bool]:
 # resolved by `policies.resolve`.
 POLICIES = (
     Entry(_is_a("tensordict.nn", "TensorDictModuleBase"), "torchrl", "of_actor"),
-    Entry(lambda thing: hasattr(thing, "get_action_and_value"), "cleanrl", "of_agent"),
-    Entry(lambda thing: hasattr(thing, "action_scale") and hasattr(thing, "action_bias"), "cleanrl", "of_agent"),
+    Entry(_is_module_with("get_action_and_value"), "cleanrl", "of_agent"),
+    Entry(_is_module_with("action_scale", "action_bias"), "cleanrl", "of_agent"),
     Entry(_is_a("torch.nn", "Module"), "torch", "of_module"),
     Entry(_is_pair_of("flax.linen", "Module"), "flax", "of_linen"),
     Entry(_is_a("flax.nnx", "Module"), "flax", "of_nnx"),

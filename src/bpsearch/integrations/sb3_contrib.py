@@ -89,7 +89,9 @@ class _Maskable(torch.nn.Module):
         seen = self.bridge(observations["observation"])
         features = BaseModel.extract_features(policy, seen, policy.pi_features_extractor)
         latent = policy.mlp_extractor.forward_actor(features.double())
-        logits = policy.action_net(latent).masked_fill(~observations["action_mask"].bool(), -np.inf)
+        allowed = observations["action_mask"].bool()
+        allowed = allowed | ~allowed.any(dim=-1, keepdim=True)  # padding allows nothing, and nothing is drawn there
+        logits = policy.action_net(latent).masked_fill(~allowed, -np.inf)
         found = [Categorical(logits=part, validate_args=False) for part in torch.split(logits, self.parts, dim=-1)]
         return found if len(found) > 1 else found[0]
 

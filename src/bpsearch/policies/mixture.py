@@ -61,6 +61,11 @@ class Mixture(Policy):
         return True
 
     @property
+    def sees_masks(self) -> bool:  # type: ignore[override]
+        """As the evaluation policy."""
+        return self.evaluation.sees_masks
+
+    @property
     def observation_space(self) -> gymnasium.Space[Any]:
         """The evaluation policy's."""
         return self.evaluation.observation_space
