@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,8 @@ def sb3(
     model = algorithm_class.load(path, device="cpu")
 
     def loop(episodes: int) -> np.ndarray:
-        if algorithm == "MaskablePPO":
-            from sb3_contrib.common.maskable.evaluation import evaluate_policy
-        else:
-            from stable_baselines3.common.evaluation import evaluate_policy
+        home = "sb3_contrib.common.maskable" if algorithm == "MaskablePPO" else "stable_baselines3.common"
+        evaluate_policy = import_module(f"{home}.evaluation").evaluate_policy
         places: Any = make_vec_env(env, 8, seed=1)
         if normalize:
             places = VecNormalize.load(str(statistics), places)

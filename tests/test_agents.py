@@ -25,8 +25,7 @@ from bpsearch.errors import (
     SpaceMismatchError,
 )
 from bpsearch.estimators import log_ratios
-from bpsearch.runners import InProcess
-from bpsearch.testing import check_policy, check_runner
+from bpsearch.testing import check_policy
 from toy_envs import Image, Toy
 
 SMALL: dict[str, Any] = {"device": "cpu", "seed": 0}
@@ -254,37 +253,23 @@ def test_agents_of_cleanrl_with_a_memory() -> None:
 # JAX: environments and functions
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1"])
-def test_environments_of_gymnax_are_compiled(name: str) -> None:
+def test_environments_of_gymnax_are_compiled() -> None:
     gymnax = pytest.importorskip("gymnax")
-    env: Any = adapt(f"gymnax:{name}")
+    env: Any = adapt("gymnax:CartPole-v1")
     assert isinstance(env, bps.envs.CompiledEnv)
-    inner, params = gymnax.make(name)
-    given = adapt((inner, params))
-    actions = env.action_space
-    size = int(np.prod(env.observation_space.shape))
-    outputs = int(actions.n) if isinstance(actions, gymnasium.spaces.Discrete) else 1
-
-    def apply(weights: Any, observation: Any) -> Any:
-        values = weights @ jnp.ravel(observation).astype(jnp.float32)
-        return values if isinstance(actions, gymnasium.spaces.Discrete) else (values, jnp.zeros(1))
-
-    policy = bps.from_jax(apply, np.zeros((outputs, size), np.float32), env.observation_space, actions)
-    env = bps.environment(env, horizon=60)
-    batch = bps.sample(env, policy, 4, seed=0)
-    assert batch.observations.shape[2:] == inner.observation_space(params).shape
-    assert given.horizon == params.max_steps_in_episode
-
-    # The same steps by gymnax itself, from the first state and with the same actions; no step of these draws.
+    inner, params = gymnax.make("CartPole-v1")
+    assert adapt((inner, params)).horizon == env.horizon == params.max_steps_in_episode
+    # The same steps by gymnax itself, from the same start.
     key = jax.random.key(0)
     with jax.enable_x64(True):
         state = env.reset(key)
-        _, theirs = inner.reset_env(key, params)
-        for action in batch.actions[0, :5]:
-            (state, reward, ended) = env.step(key, state, action)
-            _, theirs, expected, over, _ = inner.step_env(key, theirs, action, params)
-            np.testing.assert_allclose(reward, expected, rtol=1e-6)
-            assert bool(ended) == bool(over)
+    _, theirs = inner.reset_env(key, params)
+    for action in (0, 1, 1, 0):
+        with jax.enable_x64(True):
+            state, reward, ended = env.step(key, state, np.int64(action))
+        seen, theirs, expected, over, _ = inner.step_env(key, theirs, action, params)
+        np.testing.assert_allclose(env.observe(state), seen, rtol=1e-6)
+        assert (float(reward), bool(ended)) == (float(expected), bool(over))
 
 
 def test_gymnax_agrees_with_gymnasium() -> None:
@@ -474,13 +459,3 @@ def test_folders_of_rl_zoo(tmp_path: Path) -> None:
     (tmp_path / "CartPole-v1" / "config.yml").write_text("- - env_wrapper\n  - rl_zoo3.wrappers.HistoryWrapper\n")
     with pytest.raises(InvalidArgumentError, match="HistoryWrapper"):
         bps.evaluate(tmp_path, "CartPole-v1", episodes=4)
-
-
-def test_check_runner_of_gymnax() -> None:
-    pytest.importorskip("gymnax")
-    env: Any = bps.environment(adapt("gymnax:CartPole-v1"), horizon=30)
-
-    def apply(parameters: Any, observation: Any) -> Any:
-        return parameters @ observation
-
-    check_runner(InProcess(env), bps.from_jax(apply, np.zeros((2, 4)), env.observation_space, env.action_space))

@@ -1,8 +1,6 @@
 """`deterministic=True`: the mode of a policy, and that every result says which question was answered."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +117,10 @@ def test_results_say_which_question_was_answered(tmp_path: Path) -> None:
     assert own.deterministic is None
 
 
-def test_the_command_asks_the_same_question(tmp_path: Path) -> None:
+def test_the_command_asks_the_same_question(in_process: Any) -> None:
     path = str(AGENTS / "ppo-cartpole-v1.zip")
     options = ["--env", "CartPole-v1", "--policy", path, "--episodes", "20", "--seed", "0", "--deterministic", "--json"]
-    command = [sys.executable, "-m", "bpsearch", "evaluate", *options]
-    printed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    printed = json.loads(in_process("evaluate", *options).stdout)
     assert printed["deterministic"] is True
     assert printed["settings"]["deterministic"] is True
     assert printed["value"] == bps.evaluate(path, "CartPole-v1", episodes=20, seed=0, deterministic=True).value

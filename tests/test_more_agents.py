@@ -21,6 +21,8 @@ import pytest
 import bpsearch as bps
 from bpsearch.envs.resolve import adapt
 from bpsearch.policies.resolve import load
+from bpsearch.runners import InProcess
+from bpsearch.testing import check_runner
 
 pytestmark = pytest.mark.integration
 AGENTS = Path(__file__).parent / "agents"
@@ -294,3 +296,13 @@ def test_wandb_is_told_offline(tmp_path: Path) -> None:
         bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", episodes=200, seed=0, on_batch=tracker)
         assert tracker._run.summary["bpsearch/episodes"] == 200
     assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_check_runner_of_gymnax() -> None:
+    pytest.importorskip("gymnax")
+    env: Any = bps.environment(adapt("gymnax:CartPole-v1"), horizon=30)
+
+    def apply(parameters: Any, observation: Any) -> Any:
+        return parameters @ observation
+
+    check_runner(InProcess(env), bps.from_jax(apply, np.zeros((2, 4)), env.observation_space, env.action_space))
