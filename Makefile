@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test test-ray format lint type check bench bench-evaluators bench-adversary clean
+.PHONY: help setup demo test test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -12,7 +12,7 @@ help:  ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("bpsearch needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,minari,sb3]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gymnax,minari,mujoco,sb3-contrib]'
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create the virtual environment and install bpsearch into it
@@ -28,6 +28,10 @@ check: setup  ## the tests alone
 test-ray: setup  ## workers on a Ray cluster of two nodes on this computer
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	BPSEARCH_TEST_RAY=1 $(BIN)/pytest -n 0 tests/test_ray.py
+
+test-integrations: setup  ## agents and environments of every library; installs all extras
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/pytest -m integration -n 0
 
 format: setup  ## rewrite the code in the project's format
 	$(BIN)/ruff format .

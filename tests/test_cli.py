@@ -133,11 +133,10 @@ def test_a_policy_without_action_noise_says_why(in_process, tmp_path):
     DQN("MlpPolicy", "CartPole-v1", device="cpu", buffer_size=10, seed=0).save(tmp_path / "dqn.zip")
     arguments = ("evaluate", "--env", "CartPole-v1", "--policy", tmp_path / "dqn.zip", "--episodes", "4")
     for options in ([], ["--batch-size", "2"], ["--defensive", "0.1"], ["--failure", "length < 5"]):
-        done = in_process(*arguments, "--trust", *options)
+        done = in_process(*arguments, *options)
         assert done.returncode == 0, done.stderr
         assert "method: auto" in done.stdout
         assert "Behavior search cannot help here, because the policy is deterministic" in done.stdout
-    assert "trust" in in_process(*arguments).stderr
 
 
 def test_plan_answers_people_and_machines(in_process, tmp_path):

@@ -112,7 +112,10 @@ assert value == bps.evaluate(policy, env, 200, "bpg", seed=1).value
 
 for found in pkgutil.walk_packages(bps.__path__, "bpsearch."):
     if not found.name.endswith("__main__"):
-        importlib.import_module(found.name)
+        try:
+            importlib.import_module(found.name)
+        except ModuleNotFoundError as error:  # an integration whose package is not installed
+            assert ".integrations." in found.name and not error.name.startswith("bpsearch"), error
 """
 
 
@@ -122,4 +125,5 @@ def test_systems_that_lack_what_linux_has(system, tmp_path):
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     here = bps.evaluate("gridworld-early", "bpsearch/Gridworld-v0", 200, "bpg", seed=1)
-    assert json.loads(done.stdout)["value"] == pytest.approx(here.value, rel=1e-9)
+    # Some packages print when they are imported.
+    assert json.loads(done.stdout.splitlines()[0])["value"] == pytest.approx(here.value, rel=1e-9)

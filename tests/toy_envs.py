@@ -34,6 +34,33 @@ class Toy(gymnasium.Env[Any, Any]):
         return 1.0
 
 
+class Image(Toy):
+    """Observes a picture whose channels come last; pays 1 for action 1 when its top left corner is bright."""
+
+    observation_space = Box(0, 255, (36, 36, 3), np.uint8)
+
+    def observe(self) -> Any:
+        self.picture = self.np_random.integers(0, 256, (36, 36, 3), np.uint8)
+        self.bright = self.picture[0, 0, 0] > 127
+        return self.picture
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.bright)
+        return super().step(action)[0], reward, self.steps >= self.length, False, {}
+
+
+class ImageDict(Toy):
+    """Observes a picture and a vector."""
+
+    observation_space = Dict(
+        {"picture": Box(0, 255, (36, 36, 3), np.uint8), "vector": Box(-1.0, 1.0, (2,), np.float32)}
+    )
+
+    def observe(self) -> Any:
+        picture = self.np_random.integers(0, 256, (36, 36, 3), np.uint8)
+        return {"picture": picture, "vector": self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)}
+
+
 class RandomLength(Toy):
     """Lengths uniform on 1 to 99: the first to finish are the short ones."""
 

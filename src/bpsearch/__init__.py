@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from bpsearch._core.arrays import Array
     from bpsearch.calls.compare import compare
+    from bpsearch.calls.estimate import estimate
     from bpsearch.calls.evaluate import evaluate
     from bpsearch.calls.plan import plan
     from bpsearch.calls.suite import evaluate_suite
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from bpsearch.inference.stopping import Target
     from bpsearch.inference.suite import Suite
     from bpsearch.inference.valuation import Valuation
-    from bpsearch.integrations import from_sb3, from_torch, load_sb3
+    from bpsearch.integrations import from_jax, from_sb3, from_torch, load_sb3
     from bpsearch.methods import Method
     from bpsearch.policies import (
         CategoricalMLP,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         Mixture,
         Policy,
         SoftmaxTable,
+        from_function,
         load_policy,
         shipped_policy,
     )
@@ -76,6 +78,7 @@ _ROOMS = (
 _HOMES = {
     "_core.arrays": ("Array",),
     "calls.compare": ("compare",),
+    "calls.estimate": ("estimate",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
     "calls.suite": ("evaluate_suite",),
@@ -90,7 +93,7 @@ _HOMES = {
     "inference.stopping": ("Target",),
     "inference.suite": ("Suite",),
     "inference.valuation": ("Valuation",),
-    "integrations": ("from_sb3", "from_torch", "load_sb3"),
+    "integrations": ("from_jax", "from_sb3", "from_torch", "load_sb3"),
     "methods": ("Method",),
     "policies": (
         "CategoricalMLP",
@@ -99,6 +102,7 @@ _HOMES = {
         "Mixture",
         "Policy",
         "SoftmaxTable",
+        "from_function",
         "load_policy",
         "shipped_policy",
     ),
@@ -149,10 +153,13 @@ __all__ = [
     "environment",
     "envs",
     "errors",
+    "estimate",
     "estimator",
     "estimators",
     "evaluate",
     "evaluate_suite",
+    "from_function",
+    "from_jax",
     "from_sb3",
     "from_torch",
     "inference",

@@ -61,6 +61,22 @@ class PolicyFileError(BPSearchError, ValueError):
     """A policy file is missing, damaged, or not what it should be."""
 
 
+class MissingStatisticsError(BPSearchError, ValueError):
+    """A policy was trained with statistics of its observations that are not part of its file and were not found."""
+
+
+class InvalidActionError(BPSearchError, ValueError):
+    """A policy gave an action that the environment does not have."""
+
+
+class NeverEndingError(BPSearchError, RuntimeError):
+    """An episode did not end, and nothing limits its steps."""
+
+
+class PoorOverlapError(BPSearchError, ValueError):
+    """Episodes of another policy say next to nothing about the one that is to be evaluated."""
+
+
 class MissingDependencyError(BPSearchError, ImportError):
     """An optional package that this feature needs is not installed."""
 

@@ -1,7 +1,8 @@
 """evaluate(): how good is it?"""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bpsearch._core.arrays import Array
@@ -16,6 +17,7 @@ from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search import Info
 from bpsearch.study.study import OnBatch, Resets, Study
 
 
@@ -25,6 +27,7 @@ def evaluate(
     episodes: int = 1000,
     method: str | Method | AnySearch = "auto",
     *,
+    deterministic: bool = False,
     seed: int | None = None,
     target: float | Target | None = None,
     failure: str | Callable[[Trajectories], Array] | None = None,
@@ -34,21 +37,27 @@ def evaluate(
     on_batch: OnBatch | None = None,
     workers: Workers | None = None,
     episode_timeout: float | None = None,
+    progress: bool = False,
 ) -> Estimate:
     """Estimate the expected return of `policy` in `env`.
 
     Args:
-        policy: the evaluation policy: a policy of bpsearch, a Stable-Baselines3 model or the path of its .zip, a torch
-            module that gives `torch.distributions`, an .npz of bpsearch, or a function from observation to action.
-            `bps.load_sb3` loads a file that needs trust or the statistics of a `VecNormalize`.
-        env: a Gymnasium id, a factory, an environment or a vector environment; a `TabularMDP` or another compiled
-            environment; a sampler or a runner. `bps.environment` makes one with another horizon or discount.
+        policy: the evaluation policy: a policy of bpsearch, a model of Stable-Baselines3 or sb3-contrib or the path of
+            its .zip, a folder of rl_zoo3, "hf://owner/name", a torch module that gives `torch.distributions`, an agent
+            of CleanRL or TorchRL, a module of Flax or Equinox, an .npz of bpsearch, a function from observation to
+            action, or an object with `predict`, or with `reset()` if it has a memory. docs/agents.md lists them all.
+            `bps.load_sb3` loads a file that needs trust.
+        env: a Gymnasium id, a factory, an environment or a vector environment; a `VecEnv` of SB3; a `TabularMDP` or
+            another compiled environment, "gymnax:CartPole-v1" or "brax:ant"; a sampler or a runner.
+            `bps.environment` makes one with another horizon or discount.
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
             from earlier batches only. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
             itself hardly ever shows. A `Method` or a search of your own serves as well.
+        deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
+            `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
         target: stop when half the width of the 95% anytime-valid interval is at most this; or a `Target`.
         failure: estimate the probability of this event in place of the expected return: a comparison of `return` or
@@ -60,32 +69,35 @@ def evaluate(
             the same number of episodes, and gives the same result.
         resets: how many further starts to draw for each episode, from which "auto" learns what the start explains:
             "auto" as many as are worth their price; "never" for an environment that must not be reset without need.
-        on_batch: called after each batch, to show progress.
+        on_batch: called after each batch with the study and what the search says of it: a tracker of
+            `bps.integrations` for instance.
         workers: who runs the episodes: a number of processes; "ray" or the address of a Ray cluster; a
             `concurrent.futures.Executor` or a Dask client; this process by default. The result is the same to the last
             bit.
         episode_timeout: with workers, the seconds that an episode may take by itself; the worker of one that takes
             longer is ended, as if it had crashed.
+        progress: whether to show a line with the estimate so far, in a terminal or a notebook.
 
     A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
     interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
     """
     check_integer("episodes", episodes)
-    with Task.open(policy, env, workers=workers, episode_timeout=episode_timeout) as task:
+    with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
         asked = find_estimand(failure, estimand, task.discount)
         chosen, no_help = choose_method(method, task, asked)
-        estimate = run_task(
-            task,
-            chosen,
-            asked,
-            episodes,
-            seed=seed,
-            target=target,
-            store=store,
-            resets=resets,
-            on_batch=on_batch,
-            no_help=no_help,
-        )
+        with _shown_progress(episodes, on_batch, progress) as told:
+            estimate = run_task(
+                task,
+                chosen,
+                asked,
+                episodes,
+                seed=seed,
+                target=target,
+                store=store,
+                resets=resets,
+                on_batch=told,
+                no_help=no_help,
+            )
     named = {} if isinstance(method, str) else {"method": f"<{chosen.name}>"}
     extra = {
         "resets": None if resets == "auto" else resets,
@@ -96,6 +108,24 @@ def evaluate(
     }
     given = {key: shown(value) for key, value in extra.items() if value is not None}
     return dataclasses.replace(estimate, settings=estimate.settings | named | given)
+
+
+@contextlib.contextmanager
+def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> Iterator[OnBatch | None]:
+    if not progress:
+        yield on_batch
+        return
+    from bpsearch.report.progress import progress_display
+
+    with progress_display(episodes, quiet=False) as show:
+
+        def told(study: Study, info: Info) -> None:
+            if show is not None:
+                show(study, info)
+            if on_batch is not None:
+                on_batch(study, info)
+
+        yield told
 
 
 def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
@@ -136,7 +166,9 @@ def run_task(
             episode_timeout=task.episode_timeout,
         )
     settings = {**task.names, "episodes": episodes, "method": method.name, "seed": study.seed}
-    return dataclasses.replace(estimate, settings=settings, no_help=no_help)
+    return dataclasses.replace(
+        estimate, settings=settings, no_help=no_help, deterministic=task.noiseless, notes=task.policy.notes
+    )
 
 
 def find_estimand(

@@ -32,6 +32,7 @@ def plan(
     *,
     relative_halfwidth: float | None = None,
     level: float = 0.95,
+    deterministic: bool = False,
     seed: int | None = None,
     estimand: Return | None = None,
     workers: Workers | None = None,
@@ -51,6 +52,7 @@ def plan(
         halfwidth: half the width of the wanted confidence interval, in units of the return; or
         relative_halfwidth: the same, relative to the size of the expected return.
         level: the level of that interval, and of all that the plan says.
+        deterministic: as for `evaluate`.
         seed: the same seed gives the same result, None draws one; `evaluate` has other episodes for it.
         estimand: the return with another discount than the environment's: `bps.Return(discount=0.9)`.
         workers: as for `evaluate`.
@@ -68,7 +70,10 @@ def plan(
     if estimand is not None and not isinstance(estimand, Return):
         raise InvalidArgumentError(f"estimand must be a Return: a pilot plans for an expected return, got {estimand}")
     seed = secrets.randbits(31) if seed is None else check_seed(seed)
-    with Task.open(policy, env) as task, runner_for(task.env, task.policy, workers, episode_timeout) as runner:
+    with (
+        Task.open(policy, env, deterministic=deterministic) as task,
+        runner_for(task.env, task.policy, workers, episode_timeout) as runner,
+    ):
         discount = task.discount if estimand is None else estimand.discount
         no_help = task.no_help
         repeats = 1 if task.policy.deterministic else 2
@@ -87,7 +92,8 @@ def plan(
         no_help=no_help,
         alike=repeats == 1 or _start_alike(batch),
     )
-    return dataclasses.replace(found, settings={**task.names, "pilot": pilot, "discount": discount, "seed": seed})
+    settings = {**task.names, "pilot": pilot, "discount": discount, "seed": seed}
+    return dataclasses.replace(found, settings=settings, deterministic=task.noiseless, notes=task.policy.notes)
 
 
 def grouped_values(policy: Policy, discount: float, batch: Trajectories, repeats: int) -> NumpyArray:

@@ -102,6 +102,7 @@ class Task:
         policy: PolicySource,
         env: Environment,
         *,
+        deterministic: bool = False,
         workers: Workers | None = None,
         episode_timeout: float | None = None,
     ) -> Iterator["Task"]:
@@ -109,8 +110,9 @@ class Task:
         found = plugged_env(env)
         place: Environment = compiled_env(found) or found
         try:
-            names = {"policy": name_of(policy), **_env_names(env)}
-            yield cls(load(policy, place), place, names, workers, episode_timeout)
+            loaded = load(policy, place)
+            names = {"policy": name_of(policy), **_env_names(env), **({"deterministic": True} if deterministic else {})}
+            yield cls(loaded.mode() if deterministic else loaded, place, names, workers, episode_timeout)
         finally:
             if isinstance(found, Runner) and found is not env:  # opened by another package, for this task
                 found.close()
@@ -125,6 +127,11 @@ class Task:
         """γ of the environment, 1 where it has none."""
         own = self.env.discount if isinstance(self.env, CompiledEnv | Runner) else None
         return 1.0 if own is None else own
+
+    @property
+    def noiseless(self) -> bool | None:
+        """Whether the policy has no action noise; None if its probabilities are unknown."""
+        return True if self.policy.deterministic else None if self.policy.opaque else False
 
     @property
     def fixed(self) -> dict[str, Any]:

@@ -1,12 +1,8 @@
 """`bpsearch evaluate`: one policy, one environment, one answer."""
 
-import contextlib
 import dataclasses
 import json
-import math
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +11,7 @@ import typer
 from bpsearch.cli.shared import (
     AsJson,
     Defensive,
+    Deterministic,
     Discount,
     EnvId,
     EnvKwargs,
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.stopping import Target
     from bpsearch.methods import Method
-    from bpsearch.search import Info
-    from bpsearch.study import Study
     from bpsearch.study.study import Resets
 
 BATCH_SIZE = 100  # of `Method`
@@ -53,6 +48,7 @@ def evaluate(
     policy: PolicyFile,
     episodes: Annotated[int, typer.Option(help="How many episodes, those of the search included.")] = 1000,
     method: MethodName = "auto",
+    deterministic: Deterministic = False,
     seed: Seed = None,
     target: Annotated[
         float | None, typer.Option(help="Stop when half the anytime-valid interval's width is at most this.")
@@ -93,6 +89,7 @@ def evaluate(
     from bpsearch.calls.evaluate import run_task
     from bpsearch.estimands import Failure, Return
     from bpsearch.inference.stopping import Target
+    from bpsearch.report.progress import progress_display
 
     check_integer("episodes", episodes)
     if failure is not None and return_range is not None:
@@ -110,6 +107,7 @@ def evaluate(
         vectorization=vectorization,
         normalize=normalize,
         trust=trust,
+        deterministic=deterministic,
         workers=workers,
         episode_timeout=episode_timeout,
     )
@@ -192,42 +190,6 @@ def with_defense(method: "Method", defensive: float) -> "Method":
         raise InvalidArgumentError(f"defensive has no meaning for method {method.name!r}, whose weights are all 1")
     search = dataclasses.replace(method.search, defensive=defensive)  # type: ignore[type-var]
     return dataclasses.replace(method, search=search)
-
-
-@contextlib.contextmanager
-def progress_display(episodes: int, *, quiet: bool) -> Iterator[Callable[["Study", "Info"], None] | None]:
-    """A live line: episodes, estimate and interval, variance relative to Monte Carlo's, time left."""
-    if quiet:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    # One column: where a terminal is narrow it loses its end, not the number of episodes.
-    text_column = TextColumn("{task.completed:.0f}/{task.total:.0f} {task.description}")
-    columns = (BarColumn(6), text_column, TimeRemainingColumn())
-    # The time left follows from all batches so far: one may take longer than Rich looks back by itself.
-    with Progress(*columns, console=Console(), transient=True, speed_estimate_period=math.inf) as progress:
-        task = progress.add_task("first batch", total=episodes)
-        text, due = "", 0.0
-
-        def show(study: "Study", info: "Info") -> None:
-            nonlocal text, due
-            start = time.monotonic()
-            if start >= due:
-                text = _line(study.estimate())
-                # An estimate that values all episodes takes long: at most a tenth of the time is for it.
-                end = time.monotonic()
-                due = end + 10.0 * (end - start)
-            progress.update(task, completed=study.episodes, description=text)
-
-        yield show
-
-
-def _line(estimate: "Estimate") -> str:
-    half = "" if estimate.error is None else f" ± {estimate.error.half_width(0.95):.3g}"
-    ratio = "" if not estimate.savings else f", variance {1.0 / estimate.savings:.2f} of Monte Carlo's"
-    return f"{estimate.value:.5g}{half}{ratio}"
 
 
 def print_estimate(result: "Estimate") -> None:

@@ -8,6 +8,7 @@ import typer
 
 from bpsearch.cli.shared import (
     AsJson,
+    Deterministic,
     Discount,
     EnvId,
     EnvKwargs,
@@ -37,6 +38,7 @@ def plan(
         float | None, typer.Option(help="The same, relative to the size of the expected return.")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the wanted interval.")] = 0.95,
+    deterministic: Deterministic = False,
     seed: Seed = None,
     horizon: Horizon = None,
     discount: Discount = None,
@@ -65,6 +67,7 @@ def plan(
         vectorization=vectorization,
         normalize=normalize,
         trust=trust,
+        deterministic=deterministic,
         workers=workers,
         episode_timeout=episode_timeout,
     )

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
-    str, typer.Option(help="A .zip of Stable-Baselines3, an .npz of bpsearch, or the name of a shipped policy.")
+    str,
+    typer.Option(
+        help="A .zip of Stable-Baselines3, a folder of rl_zoo3, hf://owner/name, an .npz of bpsearch, or the name of a "
+        "shipped policy."
+    ),
 ]
 MethodName = Annotated[
     str,
@@ -36,7 +40,12 @@ WorkersOption = Annotated[
     str | None, typer.Option("--workers", help="Processes that run the episodes, or ray, or the address of a cluster.")
 ]
 EpisodeTimeout = Annotated[float | None, typer.Option(help="With workers: seconds that an episode may take.")]
-Normalize = Annotated[Path | None, typer.Option(help="Pickled VecNormalize statistics of the policy; needs --trust.")]
+Normalize = Annotated[
+    str | None, typer.Option(help="File of the policy's VecNormalize statistics, or none; found beside it by default.")
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="Take the most likely actions, as SB3's evaluate_policy does.")
+]
 Trust = Annotated[bool, typer.Option("--trust", help="Let code in the policy's file run.")]
 Out = Annotated[Path, typer.Option(help="Directory for what is written.")]
 Defensive = Annotated[
@@ -114,8 +123,9 @@ def open_task(
     env_kwargs: str | None,
     num_envs: int | None,
     vectorization: str | None,
-    normalize: Path | None,
+    normalize: str | None,
     trust: bool,
+    deterministic: bool = False,
     workers: str | None = None,
     episode_timeout: float | None = None,
 ) -> "Iterator[Task]":
@@ -135,8 +145,14 @@ def open_task(
             stack.enter_context(place)
         if isinstance(place, CompiledEnv):
             place = environment(place, discount=discount)
-        loaded = load(policy, place, normalize=normalize, trust=trust)
-        further = {"discount": discount, "normalize": normalize, "trust": trust or None}
+        loaded = load(policy, place, normalize=False if normalize == "none" else normalize, trust=trust)
+        loaded = loaded.mode() if deterministic else loaded
+        further = {
+            "discount": discount,
+            "normalize": normalize,
+            "trust": trust or None,
+            "deterministic": deterministic or None,
+        }
         given = {name: value for name, value in {**options, **speed, **further}.items() if value is not None}
         crew = int(workers) if workers is not None and workers.lstrip("-").isdigit() else workers
         yield Task(loaded, place, {"policy": policy, "env": env, **given}, crew, episode_timeout)

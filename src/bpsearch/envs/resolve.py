@@ -86,10 +86,19 @@ def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -
     )
 
 
+def adapt(env: Any) -> Any:
+    """What another library's environment is here: a compiled environment, or one of Gymnasium; itself if it is none."""
+    from bpsearch.integrations import find_environment
+
+    found = find_environment(env)
+    return env if found is None else found
+
+
 def spaces_of(
     env: GymnasiumSource | HasSpaces, env_kwargs: dict[str, Any] | None = None
 ) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
     """The observation space and the action space of one environment."""
+    env = adapt(env)
     if isinstance(env, VectorEnv):
         return env.single_observation_space, env.single_action_space
     if hasattr(env, "observation_space") and hasattr(env, "action_space"):

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from bpsearch._core.arrays import Array, NumpyArray
+from bpsearch.envs.observations import is_text, split_space
 
 
 class MisfitError(Exception):
@@ -23,13 +24,15 @@ def parts_of(space: gymnasium.Space[Any], values: Any, name: str) -> Iterator[tu
     Raises:
         MisfitError: the keys are not those of the space.
     """
-    if not isinstance(space, spaces.Dict):
-        yield name, space, values
+    parts = split_space(space)
+    if parts is None:
+        if not is_text(space):  # of texts every recorded number may be
+            yield name, space, values
         return
     keys = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
-    if keys != sorted(space.spaces):
-        raise MisfitError(f"the {name}s must have the keys {sorted(space.spaces)}, got {keys}")
-    for key, part in space.spaces.items():
+    if keys != sorted(parts):
+        raise MisfitError(f"the {name}s must have the keys {sorted(parts)}, got {keys}")
+    for key, part in parts.items():
         yield from parts_of(part, values[key], f"{name} {key!r}")
 
 

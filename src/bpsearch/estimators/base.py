@@ -106,7 +106,7 @@ def estimator(
 @in_64_bit
 def log_ratios(evaluation: Policy, trajectories: Trajectories) -> Float[Array, "episodes steps"]:
     """(N, T), log π_e(A_t|S_t) − log π_b(A_t|S_t) in 64 bit, 0 on padding."""
-    if not evaluation.traceable:
+    if not evaluation.traceable and not evaluation.remembers:
         mask = np.asarray(trajectories.mask)
         known = np.zeros(mask.shape)
         for group in episode_groups(trajectories.observations, mask):

@@ -47,6 +47,9 @@ class Estimate:
         explained_by: the same by kind of noise, "starts" and "actions", where control variates removed it.
         unused: what could have helped and was not used, each with the reason.
         no_help: why nothing but Monte Carlo was possible for this policy; empty if something was, or was not wanted.
+        deterministic: whether the policy had no action noise, because it has none or its mode was asked for; None if
+            that is unknown.
+        notes: what is to be known about how the policy acted, a sentence each.
         settings: what repeats the evaluation, by name.
         return_range: the numbers between which every return lies; None if they are not known.
         weight_bound: what no importance weight can exceed.
@@ -77,6 +80,8 @@ class Estimate:
     ended: Ended = Ended.BUDGET
     waiting: tuple[int, ...] = ()
     abandoned: tuple[int, ...] = ()
+    deterministic: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def std_error(self) -> float | None:
@@ -189,6 +194,15 @@ class Estimate:
         from bpsearch.report.json import estimate_json
 
         return estimate_json(self)
+
+    def to_dataframe(self) -> Any:
+        """A pandas `DataFrame` with a row for each episode: its batch, return, importance weight and value.
+
+        The mean of the values is the estimate, unless the batches of a search count differently.
+        """
+        from bpsearch.report.frames import to_dataframe
+
+        return to_dataframe(self)
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the estimate: one HTML file that needs no network."""

@@ -59,6 +59,8 @@ class Plan:
         no_gain: why nothing better than Monte Carlo can be expected; empty if something can.
         doubts: what the pilot cannot tell, and why.
         settings: what repeats the pilot, by name.
+        deterministic: whether the policy had no action noise; None if that is unknown.
+        notes: what is to be known about how the policy acted.
     """
 
     pilot: int
@@ -74,6 +76,8 @@ class Plan:
     no_gain: str
     doubts: tuple[str, ...]
     settings: dict[str, Any] = field(default_factory=dict)
+    deterministic: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def largest_savings(self) -> float | None:
@@ -106,14 +110,18 @@ class Plan:
             if self.auto_episodes is not None and not self.no_gain:
                 needed += f", or {self.auto_episodes.text(_count)} of auto"
             found.append(f"for a {100.0 * self.level:.4g}% interval of ± {self.halfwidth:.4g}: {needed}")
-        return (*found, *self.doubts)
+        return (*found, *self.doubts, *self.notes)
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
     def to_json(self) -> dict[str, Any]:
         """Everything, of types that JSON has; None for what is unknown."""
-        found = dataclasses.asdict(self) | {"largest_savings": self.largest_savings, "doubts": list(self.doubts)}
+        found = dataclasses.asdict(self) | {
+            "largest_savings": self.largest_savings,
+            "doubts": list(self.doubts),
+            "notes": list(self.notes),
+        }
         return {"schema": "bpsearch plan 1", **found}
 
 

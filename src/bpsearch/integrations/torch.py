@@ -52,6 +52,17 @@ def from_torch(
     return TorchPolicy.of(Architecture(module, observation_space, action_space, adapt))
 
 
+def of_module(
+    module: torch.nn.Module,
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    *,
+    adapt: str | None = None,
+) -> "TorchPolicy":
+    """As `from_torch`."""
+    return from_torch(module, observation_space, action_space, adapt=adapt)
+
+
 @pytree(static=("architecture",))
 @dataclass(frozen=True, eq=False)
 class TorchPolicy(Policy):
@@ -129,6 +140,34 @@ class TorchPolicy(Policy):
             return self.act_next(uniforms, observations, memory)
         return super().act_in_blocks(uniforms, observations, memory)
 
+    def act_most_likely(self, observations: Observations, memory: Any) -> tuple[NumpyArray, NumpyArray, Any]:
+        """The mode of the distribution, and its transform."""
+        architecture = self.architecture
+        with architecture.at(self.vector) as head, torch.no_grad():
+            output = architecture.module(architecture.tensors(observations))
+            actions = head.mode(output)
+            return actions, head.executed(output, actions), memory
+
+    @property
+    def name(self) -> str:
+        """The kind of the module."""
+        return f"the policy {self.architecture.name}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known of the module."""
+        return (*self.architecture.notes, *((self.architecture.drawn,) if self.architecture.drawn else ()))
+
+    @property
+    def mode_notes(self) -> tuple[str, ...]:
+        """The same without what is true of drawn actions only."""
+        return self.architecture.notes
+
+    @property
+    def sees_masks(self) -> bool:  # type: ignore[override]
+        """Whether the module takes action masks."""
+        return self.architecture.sees_masks
+
     @in_64_bit
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """Draw one action per observation."""
@@ -191,7 +230,7 @@ class TorchPolicy(Policy):
         architecture = self.architecture
         rows = jax.tree_util.tree_map(lambda array: array[chunk], observations)
         output = architecture.module(architecture.tensors(rows))
-        return architecture.head.log_prob(output, _tensor(np.asarray(actions[chunk])))
+        return architecture.head.log_prob(output, as_tensor(np.asarray(actions[chunk])))
 
     def _leading(self, observations: Observations) -> tuple[int, ...]:
         space: Any = self.observation_space
@@ -221,6 +260,10 @@ class Architecture:
         action_space: of the environment.
         adapt: which parameters.
         cast: whether the module wants floating-point observations in the type of its parameters.
+        name: what errors call the policy; the module's class by default.
+        notes: what a reader of the policy's value should know.
+        drawn: the same, of actions that are drawn rather than the most likely ones.
+        sees_masks: whether observations come with action masks.
     """
 
     def __init__(
@@ -231,19 +274,28 @@ class Architecture:
         adapt: str | Sequence[str] | None,
         *,
         cast: bool = True,
+        name: str = "",
+        notes: Sequence[str] = (),
+        drawn: str = "",
+        sees_masks: bool = False,
     ) -> None:
+        self.name = name or type(module).__name__
+        self.notes, self.drawn, self.sees_masks = tuple(notes), drawn, sees_masks
         self.module = copy.deepcopy(module).cpu().eval().requires_grad_(True)
         self.observation_space = observation_space
         everything = dict(self.module.named_parameters())
         if not everything:
             raise InvalidArgumentError(f"the module has no parameters that a search could adapt: {module}")
         self._dtype = next(iter(everything.values())).dtype if cast else None
-        output = self.module(self.tensors(_two_observations(observation_space)))
+        examples = _two_observations(observation_space)
+        if sees_masks:
+            examples["action_mask"][:] = 1  # every action is allowed
+        output = self.module(self.tensors(examples))
         self.head: Head = head_of(output, action_space)
         self._adapted = self._choose(everything, output, adapt)
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
-        self.layers = self._linear_layers(_two_observations(observation_space))
-        self.in_numpy = self._numpy_actor(_two_observations(observation_space))
+        self.layers = self._linear_layers(examples)
+        self.in_numpy = self._numpy_actor(examples)
         self._lock = threading.RLock()
         self._present: Array | None = None
 
@@ -276,16 +328,16 @@ class Architecture:
         tensors = [*self.module.named_parameters(), *self.module.named_buffers()]
         return {name: tensor.detach().numpy().copy() for name, tensor in tensors if id(tensor) not in adapted}
 
-    def gradient(self, value: torch.Tensor) -> Array:
-        """The gradient of `value` in the adapted parameters, as a vector."""
-        gradients = torch.autograd.grad(value, self._adapted)
+    def gradient(self, value: torch.Tensor, *, again: bool = False) -> Array:
+        """The gradient of `value` in the adapted parameters, as a vector; `again` if others of its graph follow."""
+        gradients = torch.autograd.grad(value, self._adapted, retain_graph=again)
         return np.concatenate([gradient.double().numpy().ravel() for gradient in gradients])
 
     def tensors(self, observations: Observations) -> Any:
         """Observations as the module takes them."""
         if isinstance(observations, dict):
             return {key: self.tensors(value) for key, value in observations.items()}
-        tensor = _tensor(np.asarray(observations))
+        tensor = as_tensor(np.asarray(observations))
         return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
 
     def _choose(
@@ -346,7 +398,15 @@ def _chunks(rows: int, observations: Observations) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, rows, size))
 
 
-def _tensor(array: NumpyArray) -> torch.Tensor:
+def as_tensors(observations: Observations) -> Any:
+    """The same through dicts."""
+    if isinstance(observations, dict):
+        return {key: as_tensors(value) for key, value in observations.items()}
+    return as_tensor(np.asarray(observations))
+
+
+def as_tensor(array: NumpyArray) -> torch.Tensor:
+    """A tensor of the same memory, or of a copy if torch must not write there."""
     # Torch warns of memory that it shares and must not write, which is how JAX gives its arrays away.
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 

@@ -64,6 +64,10 @@ class Head(ABC):
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """(N,), log-probabilities in 64 bit."""
 
+    @abstractmethod
+    def mode(self, output: Output) -> NumpyArray:
+        """(N, ...), the most likely actions."""
+
     def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
         """What the environment is given for the actions as drawn."""
         return clipped(self.space, actions)
@@ -107,6 +111,11 @@ class CategoricalHead(Head):
         ]
         return parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)
 
+    def mode(self, output: Output) -> NumpyArray:
+        """The largest logit of each part; of several, the first."""
+        largest = [_array(logits).argmax(axis=-1) for logits in _logits_of(output)]
+        return self._shaped(np.stack(largest, axis=-1) + self._start)
+
 
 class BernoulliHead(Head):
     """MultiBinary: a `Bernoulli` per bit."""
@@ -127,6 +136,10 @@ class BernoulliHead(Head):
         logits = self._logits(output).double()
         signs = 2.0 * actions.reshape(logits.shape).double() - 1.0
         return torch.nn.functional.logsigmoid(signs * logits).sum(-1)
+
+    def mode(self, output: Output) -> NumpyArray:
+        """The bits that are more likely set than not."""
+        return self._shaped((_array(self._logits(output)) > 0.0).astype(np.int8))
 
     def _logits(self, output: Output) -> torch.Tensor:
         base = _without_independent(output)
@@ -162,6 +175,10 @@ class GaussianHead(Head):
         loc, scale = gaussian.loc.double().flatten(1), gaussian.scale.double().flatten(1)
         standard = (actions.reshape(loc.shape).double() - loc) / scale
         return -(0.5 * standard**2 + scale.log()).sum(-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
+
+    def mode(self, output: Output) -> NumpyArray:
+        """The mean before the transforms, as SB3 and CleanRL take it."""
+        return self._shaped(_array(_gaussian(output).loc.flatten(1)).astype(self.space.dtype))
 
     def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
         """The transformed action, clipped to the box."""

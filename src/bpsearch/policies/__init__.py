@@ -1,6 +1,7 @@
 """Policies: immutable, with a flat vector of parameters; a behavior policy is one with other parameters."""
 
 from bpsearch.policies.base import Policy
+from bpsearch.policies.callables import from_function
 from bpsearch.policies.files import load_policy, shipped_policy
 from bpsearch.policies.function import FunctionPolicy
 from bpsearch.policies.mixture import Mixture
@@ -14,6 +15,7 @@ __all__ = [
     "Mixture",
     "Policy",
     "SoftmaxTable",
+    "from_function",
     "load_policy",
     "shipped_policy",
 ]

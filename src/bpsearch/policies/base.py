@@ -34,6 +34,13 @@ class Policy(ABC):
     row_multiple: ClassVar[int] = 16
     # Whether an action may depend on earlier steps of its episode, by a memory that samplers carry from step to step.
     remembers: ClassVar[bool] = False
+    # Whether its action probabilities are unknown, so that nothing but Monte Carlo is possible.
+    opaque: ClassVar[bool] = False
+    # Whether it must be told which actions are allowed: its observations then are a dict of what the environment shows,
+    # "observation", and of what `env.action_masks()` gives, "action_mask".
+    sees_masks: ClassVar[bool] = False
+    # Whether no other episode may run beside one of its own: its memory is one, and out of reach.
+    alone: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -147,6 +154,49 @@ class Policy(ABC):
     def deterministic(self) -> bool:
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""
         return False
+
+    def mode(self) -> "Policy":
+        """The policy that takes the most likely action: it has no action noise, no scores, and is not searchable.
+
+        By default it is made of `most_likely`, or of `act_most_likely` where actions are changed before the environment
+        gets them, or depend on a memory.
+        """
+        from bpsearch.policies.mode import Mode  # it imports this module
+
+        if self.deterministic:
+            return self
+        own = type(self)
+        if own.most_likely is Policy.most_likely and own.act_most_likely is Policy.act_most_likely:
+            raise InvalidArgumentError(
+                f"the most likely action of {self.name} is not known, so it cannot be evaluated with deterministic=True"
+            )
+        return Mode(self)
+
+    def most_likely(self, observations: Observations) -> Shaped[Array, "..."]:
+        """The action of the largest probability or density, one per observation; a JAX function if `traceable`."""
+        raise NotImplementedError(f"{self.name} does not know its most likely actions")
+
+    def act_most_likely(
+        self, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[Shaped[NumpyArray, "rows ..."], Shaped[NumpyArray, "rows ..."], PyTree[Array]]:
+        """`act_next` of the most likely actions: as drawn, as the environment is given them, and the memory after."""
+        actions = np.asarray(self.most_likely(observations))
+        return actions, clipped(self.action_space, actions), memory
+
+    @property
+    def name(self) -> str:
+        """What errors call the policy."""
+        return f"the policy {type(self).__name__}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its value should know about how the policy acts, a sentence each."""
+        return ()
+
+    @property
+    def mode_notes(self) -> tuple[str, ...]:
+        """The same of its mode."""
+        return self.notes
 
     @property
     def weight_bound(self) -> float:

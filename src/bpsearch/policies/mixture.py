@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 from bpsearch._core.arrays import Array, NumpyArray, Observations, Scalar
 from bpsearch._core.checks import check_real, check_type
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace, to_numpy
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 
 A = TypeVar("A")
@@ -69,6 +70,11 @@ class Mixture(Policy):
         return True
 
     @property
+    def sees_masks(self) -> bool:  # type: ignore[override]
+        """As the evaluation policy."""
+        return self.evaluation.sees_masks
+
+    @property
     def observation_space(self) -> gymnasium.Space[Any]:
         """The evaluation policy's."""
         return self.evaluation.observation_space
@@ -111,6 +117,11 @@ class Mixture(Policy):
 
     def begin(self, uniforms: Array) -> tuple[Array, Array, Array]:
         """Who runs each episode, and log Π π_e and log Π π_θ of its steps so far."""
+        if self.evaluation.remembers:
+            raise InvalidArgumentError(
+                f"a defensive mixture needs a policy whose actions depend on the observation alone, and "
+                f"{self.evaluation.name} has a memory; search without one (defensive=0)"
+            )
         zeros = uniforms * 0.0
         return uniforms < self.share, zeros, zeros
 

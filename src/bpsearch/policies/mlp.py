@@ -197,6 +197,10 @@ class GaussianMLP(MLP):
         actions = (outputs + self._along(jnp.exp(self.log_std), outputs) * noise).T
         return actions, self._log_density(outputs, actions)
 
+    def most_likely(self, observations: Observations) -> Array:
+        """μ(s)."""
+        return self.outputs(observations).T
+
     def kl(self, other: Self, observations: Observations) -> Array:
         """Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − 1/2."""
         mean, other_mean = self.outputs(observations), other.outputs(observations)
@@ -249,6 +253,10 @@ class CategoricalMLP(MLP):
         noise = jax.random.gumbel(key, outputs.shape, self.dtype)
         actions = jnp.argmax(outputs + noise, axis=0).astype(jnp.int32)
         return actions, self._log_density(outputs, actions)
+
+    def most_likely(self, observations: Observations) -> Array:
+        """The action of the largest logit."""
+        return jnp.argmax(self.outputs(observations), axis=0).astype(jnp.int32)
 
     def kl(self, other: Self, observations: Observations) -> Array:
         """Σ_a π(a|s) (log π(a|s) − log π'(a|s))."""

@@ -3,16 +3,16 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 from numpy.typing import ArrayLike
 
 from bpsearch._core.plugins import ask_plugins
-from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, spaces_of
+from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, adapt, spaces_of
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.policies.base import Policy
+from bpsearch.policies.callables import of_callable
 from bpsearch.policies.files import SHIPPED, load_policy, shipped_policy
-from bpsearch.policies.function import FunctionPolicy
 from bpsearch.policies.mlp import MLP
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def load(
     env: GymnasiumSource | HasSpaces,
     *,
     env_kwargs: dict[str, Any] | None = None,
-    normalize: "VecNormalize | str | Path | None" = None,
+    normalize: "VecNormalize | str | Path | Literal[False] | None" = None,
     trust: bool = False,
 ) -> Policy:
     """The policy that `source` stands for; of a network, a search adapts the last layer.
@@ -43,18 +43,26 @@ def load(
 
     Args:
         source: a policy of bpsearch, a Stable-Baselines3 model, a torch module that gives distributions, a function
-            from observation to action, the path of a .zip of SB3 or of an .npz of bpsearch, or a shipped policy's name.
+            from observation to action, the path of a .zip of SB3 or of an .npz of bpsearch, a folder of rl_zoo3,
+            "hf://owner/name" of the Hugging Face Hub, or a shipped policy's name.
         env: where it is to run: a module, a function and a file do not know their spaces.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle, which needs trust.
+        normalize: the frozen statistics of SB3's `VecNormalize`, or the path of their pickle; those beside an SB3 file
+            by default, False for none.
         trust: whether code in a file may run.
     """
     plugged = None if isinstance(source, Policy) else ask_plugins("bpsearch.policies", (Policy,), source, env)
     if plugged is not None:
         return _last_layer(plugged)
-    from_sb3_only = {"normalize": normalize is not None, "trust": trust}
+    if normalize is None and getattr(adapt(getattr(env, "source", env)), "normalizes_observations", False):
+        normalize = False  # the environment does it already
+    from_sb3_only = {"normalize": bool(normalize), "trust": trust}
     if isinstance(source, str | Path) and not (isinstance(source, str) and source in SHIPPED):
         path = Path(source)
+        if str(source).startswith("hf://") or path.is_dir():
+            from bpsearch.integrations import find_file
+
+            path = find_file(source)
         if path.suffix != ".npz":
             from bpsearch.integrations import load_sb3
 
@@ -67,7 +75,7 @@ def load(
             raise InvalidArgumentError(
                 f"normalize must be the VecNormalize itself for a model that is loaded already, got {normalize!r}"
             )
-        return from_sb3(source, normalize=normalize, adapt=LAST)
+        return from_sb3(source, normalize=normalize, adapt=LAST, observation_space=spaces_of(env, env_kwargs)[0])
     for name, given in from_sb3_only.items():
         if given:
             raise InvalidArgumentError(f"{name} has a meaning only for Stable-Baselines3, but the policy is {source!r}")
@@ -75,12 +83,13 @@ def load(
         return _last_layer(shipped_policy(source))
     if isinstance(source, Policy):
         return _last_layer(source)
-    if _is_torch(source):
-        from bpsearch.integrations import from_torch
+    from bpsearch.integrations import find_policy
 
-        return from_torch(source, *spaces_of(env, env_kwargs), adapt=LAST)
-    if callable(source):
-        return FunctionPolicy(source, spaces_of(env, env_kwargs))
+    found: Policy | None = find_policy(source, lambda: spaces_of(env, env_kwargs), LAST)
+    if found is not None:
+        return found
+    if callable(source) or hasattr(source, "predict") or hasattr(source, "act"):
+        return of_callable(source, spaces_of(env, env_kwargs))
     raise PolicyFileError(
         f"policy must be a bpsearch policy, a Stable-Baselines3 model, a torch module, a function, or the path of a "
         f".zip or .npz file, got {source!r}"
@@ -93,10 +102,6 @@ def _last_layer(policy: Policy) -> Policy:
 
 def _is_sb3(source: object) -> "TypeGuard[BaseAlgorithm]":
     return _is_a(source, "stable_baselines3.common.base_class", "BaseAlgorithm")
-
-
-def _is_torch(source: object) -> "TypeGuard[torch.nn.Module]":
-    return _is_a(source, "torch.nn", "Module")
 
 
 def _is_a(source: object, module: str, name: str) -> bool:

@@ -116,6 +116,10 @@ class SoftmaxTable(Policy):
         """Whether every state has a single possible action."""
         return bool((np.isfinite(self.logits).sum(axis=1) == 1).all())
 
+    def mode(self) -> Self:
+        """The table that takes the most likely action of each state; of several, the first."""
+        return self.from_probabilities(np.eye(self.logits.shape[1])[np.argmax(self.logits, axis=1)])
+
     def check_support(self, evaluation: "Policy") -> None:
         """Refuse an evaluation policy that may take an action to which this table gives probability 0."""
         if isinstance(evaluation, SoftmaxTable):

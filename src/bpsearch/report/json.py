@@ -60,6 +60,8 @@ class EstimateJson(TypedDict):
     unreliable: list[str]
     hopeless: str | None
     settings: dict[str, Json]
+    deterministic: bool | None
+    notes: list[str]
     waiting: list[int]
     abandoned: list[int]
 
@@ -105,6 +107,8 @@ def estimate_json(estimate: Estimate) -> EstimateJson:
         "unreliable": list(words.unreliable(estimate)),
         "hopeless": words.hopeless(estimate) or None,
         "settings": {name: plain(value) for name, value in estimate.settings.items()},
+        "deterministic": estimate.deterministic,
+        "notes": list(estimate.notes),
         "waiting": [int(number) for number in estimate.waiting],
         "abandoned": [int(number) for number in estimate.abandoned],
     }

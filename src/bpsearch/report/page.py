@@ -37,6 +37,7 @@ def render(estimate: Estimate) -> str:
         value=words.value_text(estimate),
         sentence=words.sentence(estimate),
         warnings=words.warnings(estimate),
+        question=words.question(estimate),
         rows=_rows(estimate),
         upper_bound=significant(estimate.upper_bound()),
         certificate=words.certificate(estimate),

@@ -264,23 +264,35 @@ def warnings(estimate: Estimate) -> tuple[str, ...]:
     return tuple(found)
 
 
+def question(estimate: Estimate) -> str:
+    """Which actions the value is of; empty if that is unknown."""
+    if estimate.deterministic is None:
+        return ""
+    if not estimate.deterministic:
+        return "actions drawn from the policy"
+    return "the most likely actions" if estimate.settings.get("deterministic") else "actions without noise"
+
+
 def describe(estimate: Estimate) -> str:
     """What `print` shows."""
-    return "; ".join([f"{sentence(estimate)} ({estimate.method})", *warnings(estimate)])
+    how = ", the most likely actions" if estimate.settings.get("deterministic") else ""
+    answer = f"{sentence(estimate)} ({estimate.method}{how})"
+    return "; ".join([answer, *warnings(estimate), *estimate.notes])
 
 
 def describe_lines(estimate: Estimate) -> tuple[str, ...]:
     """What the command prints, a line each: the answer, what its intervals promise, and what to beware of."""
     effective = f"effective sample size {estimate.diagnostics.effective_sample_size:.0f} of {estimate.episodes}"
     limit = certificate(estimate)
+    asked = f"{question(estimate)}; " if question(estimate) else ""
     return (
         sentence(estimate),
-        f"method: {estimate.method}; ended by: {estimate.ended}",
+        f"method: {estimate.method}; {asked}ended by: {estimate.ended}",
         *map(str, promises(estimate)),
         *([f"certificate: at most {significant(estimate.upper_bound())} (95%, one-sided); {limit}"] if limit else []),
         f"savings {_saved(estimate)}, {effective}",
         *([f"variance explained by {explained(estimate)}"] if explained(estimate) else []),
-        *(f"{warning[0].upper()}{warning[1:]}." for warning in warnings(estimate)),
+        *(f"{text[0].upper()}{text[1:]}." for text in (*warnings(estimate), *estimate.notes)),
     )
 
 
@@ -297,8 +309,12 @@ def describe_html(estimate: Estimate) -> str:
     if as_good_as(estimate):
         rows["as good as"] = as_good_as(estimate)
     rows["method"] = estimate.method
+    if question(estimate):
+        rows["policy"] = question(estimate)
     cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-    return f"<table>{cells}</table>" + "".join(f"<p>{escape(text)}</p>" for text in warnings(estimate))
+    return f"<table>{cells}</table>" + "".join(
+        f"<p>{escape(text)}</p>" for text in (*warnings(estimate), *estimate.notes)
+    )
 
 
 def _episodes(estimate: Estimate) -> str:

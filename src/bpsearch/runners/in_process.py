@@ -9,7 +9,7 @@ from bpsearch._core.plugins import ask_plugins
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.registration import FACTORIES, make_compiled
-from bpsearch.envs.resolve import GymnasiumSource
+from bpsearch.envs.resolve import GymnasiumSource, adapt
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
 from bpsearch.sampling import GymnasiumSampler, sample
@@ -90,4 +90,4 @@ def plugged_env(env: Environment) -> Environment:
     if isinstance(env, Runner | CompiledEnv | GymnasiumSampler):
         return env
     found: Runner | CompiledEnv | None = ask_plugins("bpsearch.runners", (Runner, CompiledEnv), env)
-    return env if found is None else found
+    return adapt(env) if found is None else found

@@ -12,13 +12,14 @@ from bpsearch._core.foreign import MAX_BYTES
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.adapter import GymnasiumEnv
 from bpsearch.envs.base import CompiledEnv
-from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, factory_of
+from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, adapt, factory_of
 from bpsearch.envs.spaces import MisfitError, outside
 from bpsearch.envs.spaces import first as first_index
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SpaceMismatchError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import jitted_rollout
 from bpsearch.sampling.gymnasium import ASYNC_ENVS, GymnasiumSampler
+from bpsearch.sampling.masks import masked_space
 from bpsearch.sampling.seeds import batch_key
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -68,6 +69,7 @@ def sample(
         The batch, checked, as NumPy arrays.
     """
     check_type("policy", policy, Policy, "a policy of bpsearch (`bpsearch.policies.resolve.load` makes one)")
+    env = adapt(env)
     check_integer("episodes", episodes)
     check_integer("batch", batch, at_least=0)
     if episodes > MAX_EPISODES:
@@ -153,6 +155,8 @@ def check_spaces(env: HasSpaces, policy: Policy) -> None:
     """
     for what in ("observation", "action"):
         of_env, of_policy = getattr(env, f"{what}_space"), getattr(policy, f"{what}_space")
+        if what == "observation" and policy.sees_masks:
+            of_env = masked_space(of_env, env.action_space)
         if of_env != of_policy and not _has_room(of_policy, of_env):
             raise SpaceMismatchError(
                 f"the {what} spaces differ: the environment has {of_env}, the policy has {of_policy}"

@@ -12,12 +12,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.checks import check_choice, check_integer, check_real, check_type
 from bpsearch._core.jaxtools import replace, to_numpy
-from bpsearch.envs.resolve import Factory, GymnasiumSource, factory_of
+from bpsearch.envs.observations import empty_observations
+from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
 from bpsearch.policies.base import Policy
+from bpsearch.sampling.masks import MaskedSlots
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.resets import FurtherStarts
-from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots, empty_observations
+from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots
 from bpsearch.sampling.stepping import Stepper
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -80,6 +82,7 @@ class GymnasiumSampler:
         if env_kwargs is not None:
             check_type("env_kwargs", env_kwargs, dict, "a dict of arguments")
         self.source, self.env_kwargs = env, env_kwargs
+        env = adapt(env)
         self.horizon = None if horizon is None else check_integer("horizon", horizon)
         self._factory = factory_of(env, env_kwargs)
         self._given = env if isinstance(env, gymnasium.Env | VectorEnv) else None
@@ -135,12 +138,12 @@ class GymnasiumSampler:
         longer than the episodes; then `no_resets` says so.
         """
         began = time.perf_counter()
-        records = Records(self.observation_space, episodes, first)
+        records = Records(_seen(self._slots, policy).observation_space, episodes, first)
         run = Stepper(policy, records, self.horizon, seed, batch, repeats)
         waiting = deque(range(first, first + episodes))
         while waiting:
             try:
-                run.run(self._slots, waiting)
+                run.run(_seen(self._slots, policy), waiting)
             except SlotsCrashedError as crash:
                 crashed = [int(run.episode[slot]) for slot in crash.slots]
                 rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
@@ -157,9 +160,9 @@ class GymnasiumSampler:
         # The time of an episode of full length: that of those that ran would depend on what happened in them.
         per_step = (time.perf_counter() - began) / float(trajectories.mask.sum())
         per_episode = per_step * (self.longest or trajectories.mask.shape[1])
-        self._further.check_price(self._slots, seed, resets, per_episode)
-        numbers = range(first, first + episodes)
-        further = self._further.draw(self._slots, trajectories, numbers, (seed, batch, repeats), resets)
+        seen, numbers = _seen(self._slots, policy), range(first, first + episodes)
+        self._further.check_price(seen, seed, resets, per_episode)
+        further = self._further.draw(seen, trajectories, numbers, (seed, batch, repeats), resets)
         return trajectories if further is None else replace(trajectories, resets=further)
 
     def close(self) -> None:
@@ -201,7 +204,7 @@ class GymnasiumSampler:
             for left in reversed(range(attempts)):
                 alone = self._open(alone=True) if alone is None else alone
                 try:
-                    run.run(alone, deque([episode]))
+                    run.run(_seen(alone, run.policy), deque([episode]))
                     break
                 except SlotsCrashedError as crash:
                     run.records.forget([episode])
@@ -213,6 +216,11 @@ class GymnasiumSampler:
         if alone is not None and self._given is None:
             alone.close()
         self._slots = self._open()
+
+
+def _seen(slots: Slots, policy: Policy) -> Slots:
+    """The slots as the policy sees them."""
+    return MaskedSlots(slots) if policy.sees_masks else slots
 
 
 def _crash(run: Stepper, episode: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.sampling.groups import row_bytes
-from bpsearch.sampling.slots import empty_observations, write
 from bpsearch.sampling.trajectories import Trajectories
 
 _GROUP = 256  # recorded steps that are sorted into episodes at once, or fewer:

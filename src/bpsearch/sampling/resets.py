@@ -8,10 +8,11 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import Observations
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
 from bpsearch.sampling.seeds import episode_numbers, reset_seeds
-from bpsearch.sampling.slots import Slots, SlotsCrashedError, empty_observations, write
+from bpsearch.sampling.slots import Slots, SlotsCrashedError
 from bpsearch.sampling.trajectories import Trajectories
 
 CHECKED = 4  # starts of the first batch that are drawn once more, to see whether they come again

@@ -1,6 +1,7 @@
 """Slots: environments that run side by side, one episode each at a time."""
 
 import contextlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.foreign import KINDS, own_array
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.resolve import Factory
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
-
-_SPACES = (
-    gymnasium.spaces.Box,
-    gymnasium.spaces.Discrete,
-    gymnasium.spaces.MultiDiscrete,
-    gymnasium.spaces.MultiBinary,
-)
 
 
 class SlotsCrashedError(Exception):
@@ -84,6 +79,14 @@ class Slots(ABC):
         """Take a step in each of `slots`; `actions` has one row for every slot, running or not."""
 
     @abstractmethod
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """What a method of the environments gives in each of `slots`.
+
+        Raises:
+            InvalidArgumentError: they have no such method.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """Free what the environments hold."""
 
@@ -133,6 +136,13 @@ class EnvSlots(Slots):
             rewards[slot] = reward if isinstance(reward, float) else _reward(reward, slot)
             ended[slot] = terminated or truncated
 
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """Of the environment or one of its wrappers."""
+        try:
+            return [self._envs[slot].get_wrapper_attr(method)() for slot in slots]  # type: ignore[union-attr]
+        except AttributeError as error:
+            raise _no_method(method, self._envs[0], error) from error
+
     def close(self) -> None:
         """Close every environment."""
         for env in self._envs:
@@ -169,12 +179,14 @@ class VectorSlots(Slots):
         self.restarts_single = self._disabled or isinstance(base, SyncVectorEnv | AsyncVectorEnv)
         self._fresh = False
         self.longest = None if env.spec is None else env.spec.max_episode_steps
+        self._begun = False
+        self._one_seed = False
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the sub-environments of `slots`; before the first step and after a crash, all of them."""
         by_slot = dict(zip(slots, seeds, strict=True))
         # Slots without an episode are stepped along: which seed they have does not matter.
-        every_seed: Any = [by_slot.get(slot, seeds[0]) for slot in range(self.count)]
+        every_seed: Any = seeds[0] if self._one_seed else [by_slot.get(slot, seeds[0]) for slot in range(self.count)]
         options = None
         if self._fresh and self.restarts_single:
             options = {"reset_mask": np.isin(np.arange(self.count), slots)}
@@ -182,13 +194,20 @@ class VectorSlots(Slots):
             observations, _ = self._reset(every_seed, options)
         except Exception as error:
             self._fresh = False
-            if isinstance(error, gymnasium.error.Error) and not self.restarts_single:
-                raise InvalidArgumentError(
-                    f"{self._env} does not accept one seed per sub-environment ({error}); give the environment's id "
-                    f"or a factory instead"
-                ) from error
+            if not self.restarts_single and not self._one_seed and not self._begun:
+                # Vector environments of one piece, as `gymnasium.make_vec` gives them, draw all from one generator.
+                self._one_seed = True
+                warnings.warn(
+                    f"{self._env} does not accept one seed per sub-environment ({type(error).__name__}: {error}): its "
+                    f"episodes are independent, but depend on how many run side by side; give the environment's id or "
+                    f"a factory to avoid that",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                self.start(slots, seeds)
+                return
             raise SlotsCrashedError(slots) from error
-        self._fresh = True
+        self._fresh = self._begun = True
         self.ended[list(slots)] = False
         accept(self.observations, None, observations)
 
@@ -230,6 +249,14 @@ class VectorSlots(Slots):
             self._reset(None, {"reset_mask": self.ended.copy()})
             self.ended[:] = False
 
+    def call(self, method: str, slots: Sequence[int]) -> list[Any]:
+        """Of all sub-environments, since a vector environment cannot call a part of them."""
+        try:
+            found = self._env.call(method)  # type: ignore[attr-defined]
+        except AttributeError as error:
+            raise _no_method(method, self._env, error) from error
+        return [found[slot] for slot in slots]
+
     def close(self) -> None:
         """Close the vector environment."""
         if not isinstance(self._env, AsyncVectorEnv) or self._fresh:
@@ -244,21 +271,16 @@ class VectorSlots(Slots):
         self._env.closed = True
 
 
+def _no_method(method: str, env: object, error: AttributeError) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"the policy needs {method}() of the environment, which {env} does not have ({error}); give an environment "
+        f"with that method, or in a wrapper that has it (sb3_contrib.common.wrappers.ActionMasker)"
+    )
+
+
 def _final_observation(info: dict[str, Any], slot: int) -> Any:
     final = info["final_obs"]
     return {key: value[slot] for key, value in final.items()} if isinstance(final, dict) else final[slot]
-
-
-def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Observations:
-    """Zeros for observations of `space`: an array, or a dict of arrays for a `Dict` space."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: empty_observations(part, *leading) for key, part in space.items()}
-    if not isinstance(space, _SPACES):
-        raise InvalidArgumentError(
-            f"observations must be of a Box, Discrete, MultiDiscrete or MultiBinary space, or of a Dict of them, got "
-            f"{space}"
-        )
-    return np.zeros((*leading, *(space.shape or ())), space.dtype)
 
 
 def accept(arrays: Observations, slot: int | None, values: Any) -> None:
@@ -267,11 +289,17 @@ def accept(arrays: Observations, slot: int | None, values: Any) -> None:
     NumPy would broadcast another shape, cut off what is no whole number, and read a text as a number.
     """
     if isinstance(arrays, dict):
+        if isinstance(values, tuple) and len(values) == len(arrays):
+            values = dict(zip(arrays, values, strict=True))
         if not isinstance(values, dict) or values.keys() != arrays.keys():
             got = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
             raise ObservationError(f"the keys {sorted(arrays)}", got, slot)
         for key, array in arrays.items():
             accept(array, slot, values[key])
+        return
+    index = slice(None) if slot is None else slot
+    if isinstance(values, str) or (isinstance(values, tuple | list) and values and isinstance(values[0], str)):
+        write(arrays, index, values)
         return
     if type(values) is not np.ndarray:
         values = np.asarray(values)
@@ -281,7 +309,7 @@ def accept(arrays: Observations, slot: int | None, values: Any) -> None:
     kind = values.dtype.kind
     if kind not in KINDS or (kind == "f" and arrays.dtype.kind != "f"):
         raise ObservationError(f"the type {arrays.dtype}", f"{values.dtype}", slot)
-    arrays[slice(None) if slot is None else slot] = values
+    arrays[index] = values
 
 
 def _reward(reward: Any, slot: int) -> Any:
@@ -290,12 +318,3 @@ def _reward(reward: Any, slot: int) -> Any:
     ):
         raise ObservationError("a number as reward", f"{reward!r:.200}", slot)
     return reward
-
-
-def write(arrays: Observations, index: Any, values: Any) -> None:
-    """`arrays[index] = values`, through dicts."""
-    if isinstance(arrays, dict):
-        for key, array in arrays.items():
-            write(array, index, values[key])
-    else:
-        arrays[index] = values

@@ -4,19 +4,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import gymnasium
 import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import quote
+from bpsearch.envs.observations import empty_observations
 from bpsearch.envs.spaces import first, outside, parts_of
-from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
+from bpsearch.errors import InvalidActionError, InvalidTrajectoriesError, NeverEndingError
 from bpsearch.policies.base import Policy, clipped
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers
-from bpsearch.sampling.slots import ObservationError, Slots, empty_observations
+from bpsearch.sampling.slots import ObservationError, Slots
 
-LONGEST = 10**6  # steps after which an episode without a horizon is taken to have no end
+LONGEST = 100_000  # steps after which an episode without a horizon is taken for one that never ends
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
 
@@ -63,6 +65,7 @@ class Stepper:
             own = rows.of_slot[running]
             records.before(self.episode[running], step[running], seen, actions[own], log_probs[own])
             executed = executed[rows.of_slot]
+            self._check_actions(slots.action_space, executed, running, step)
             given = clipped(slots.action_space, executed) if bounded else executed
             self._obey(slots.step, running.tolist(), given, step + 1)
             records.after(slots.rewards[running])
@@ -70,10 +73,7 @@ class Stepper:
             step[running] += 1
             self._check_observations(slots, step)
             if self.horizon is None and step.max() >= LONGEST:
-                raise EpisodeCrashError(
-                    f"episode {self.episode[step.argmax()]} of batch {self.batch} (seed {self.seed}) has not ended "
-                    f"after {LONGEST} steps; if it would, give a horizon beyond that, if not, one at which to cut it"
-                )
+                self._refuse_to_go_on(slots, step)
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 for slot in running[over[running]].tolist():
@@ -86,7 +86,10 @@ class Stepper:
 
     def _start(self, slots: Slots, rows: "_Rows", waiting: deque[int], step: NumpyArray) -> None:
         started, seeds = [], []
-        for slot in np.flatnonzero(self.episode < 0).tolist():
+        free = np.flatnonzero(self.episode < 0).tolist()
+        if self.policy.alone:
+            free = free[: int(len(free) == len(self.episode))]
+        for slot in free:
             episode = next((number for number in waiting if rows.has_place(number)), None)
             if episode is None:
                 break
@@ -97,6 +100,28 @@ class Stepper:
             started.append(slot)
             seeds.append(env_seed)
         self._obey(slots.start, started, seeds, step)
+
+    def _check_actions(
+        self, space: gymnasium.Space[Any], actions: NumpyArray, running: NumpyArray, step: NumpyArray
+    ) -> None:
+        """Refuse an action that does not exist, in the policy's name: the environment may do anything with it."""
+        own = actions[running]
+        bad = outside(space, own, 1) if own.shape[1:] == space.shape else None
+        at = None if bad is None else first(bad)
+        if at is not None:
+            slot = running[at[0]]
+            raise InvalidActionError(
+                f"{self.policy.name} gave the action {quote(actions[slot])} in episode {self.episode[slot]}, step "
+                f"{step[slot]}, but the environment's actions are {space}"
+            )
+
+    def _refuse_to_go_on(self, slots: Slots, step: NumpyArray) -> None:
+        for slot in np.flatnonzero((step >= LONGEST) & (self.episode >= 0) & ~slots.ended):
+            raise NeverEndingError(
+                f"episode {self.episode[slot]} of batch {self.batch} (seed {self.seed}) has not ended after "
+                f"{step[slot]} steps, and nothing limits its length: give a step limit, "
+                f"bps.environment(env, horizon=1000) (--horizon 1000); the value is then of the return up to there"
+            )
 
     def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
         """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
@@ -175,6 +200,8 @@ class _Rows:
         own = self.of_slot[running]
         jax.tree_util.tree_map(lambda array, new: array.__setitem__(own, new), self._observations, observations)
         noise = self._noise[self._every, self._position]
+        if self.block == 1 and len(own) < len(noise):
+            return self._act_in(own, noise, observations)
         used = (int(own.max()) // self.block + 1) * self.block  # rows of later blocks are not computed
         if used == len(noise):
             *found, self._memory = self.policy.act_in_blocks(noise, self._observations, self._memory)
@@ -184,6 +211,27 @@ class _Rows:
         self._memory = jax.tree_util.tree_map(lambda new, old: np.concatenate([new, old[used:]]), memory, self._memory)
         # Rows beyond the last running one are asked for by slots without an episode: any action will do.
         actions, log_probs, executed = (_lengthen(array, len(noise)) for array in found)
+        return actions, log_probs, executed
+
+    def _act_in(
+        self, rows: NumpyArray, noise: NumpyArray, observations: Observations
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+        """A function is not asked about environments that stand still: those get the first one's action."""
+        memory = jax.tree_util.tree_map(lambda column: column[rows], self._memory)
+        *parts, after = self.policy.act_next(noise[rows], observations, memory)
+
+        def spread(part: NumpyArray) -> NumpyArray:
+            column = np.repeat(part[:1], len(noise), axis=0)
+            column[rows] = part
+            return column
+
+        def remember(column: NumpyArray, part: NumpyArray) -> NumpyArray:
+            column = np.array(column)
+            column[rows] = part
+            return column
+
+        self._memory = jax.tree_util.tree_map(remember, self._memory, after)
+        actions, log_probs, executed = (spread(np.asarray(part)) for part in parts)
         return actions, log_probs, executed
 
     def advance(self, running: NumpyArray) -> None:
