@@ -29,6 +29,7 @@ def compare(
     episodes: int = 1000,
     method: str | Method | AnySearch = "auto",
     *,
+    deterministic: bool = False,
     seed: int | None = None,
     margin: float | None = None,
     level: float = 0.95,
@@ -57,6 +58,8 @@ def compare(
         env: as for `evaluate`; or several by name: one for each policy, or all for a single one.
         episodes: how many episodes each policy may run.
         method: as for `evaluate`.
+        deterministic: whether all policies take their most likely actions. To compare a policy with its own mode, give
+            both: `{"drawn": policy, "mode": policy.mode()}`.
         seed: the same seed gives the same result; None draws one, which the result records.
         margin: call differences within ± this equivalent.
         level: with which all verdicts are right at once.
@@ -79,7 +82,7 @@ def compare(
     """
     with contextlib.ExitStack() as stack:
         tasks = {
-            name: stack.enter_context(Task.open(policy, place))
+            name: stack.enter_context(Task.open(policy, place, deterministic=deterministic))
             for name, (policy, place) in _pairs(policies, env).items()
         }
         return compare_tasks(

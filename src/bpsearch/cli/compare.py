@@ -10,17 +10,23 @@ import typer
 
 from bpsearch.cli.shared import (
     AsJson,
+    Deterministic,
     Discount,
     EnvKwargs,
+    EpisodeTimeout,
     Horizon,
     MethodName,
     NumEnvs,
+    ResetsOption,
     Seed,
     Trust,
     Vectorization,
+    WorkersOption,
     open_task,
     prepare_jax,
     print_json,
+    read_resets,
+    read_workers,
 )
 from bpsearch.errors import InvalidArgumentError
 
@@ -67,6 +73,10 @@ def compare(
     env_kwargs: EnvKwargs = None,
     num_envs: NumEnvs = None,
     vectorization: Vectorization = None,
+    deterministic: Deterministic = False,
+    resets: ResetsOption = "auto",
+    workers: WorkersOption = None,
+    episode_timeout: EpisodeTimeout = None,
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
@@ -98,6 +108,7 @@ def compare(
                         num_envs=num_envs,
                         vectorization=vectorization,
                         normalize=None,
+                        deterministic=deterministic,
                         trust=trust,
                     )
                 )
@@ -120,6 +131,9 @@ def compare(
                 estimand=asked,
                 store=store,
                 batch_size=batch_size,
+                resets=read_resets(resets),
+                workers=read_workers(workers),
+                episode_timeout=episode_timeout,
                 on_round=on_round,
             )
     except KeyboardInterrupt:

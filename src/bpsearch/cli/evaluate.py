@@ -21,6 +21,7 @@ from bpsearch.cli.shared import (
     Normalize,
     NumEnvs,
     PolicyFile,
+    ResetsOption,
     Seed,
     Trust,
     Vectorization,
@@ -28,6 +29,7 @@ from bpsearch.cli.shared import (
     open_task,
     prepare_jax,
     print_json,
+    read_resets,
     say,
 )
 from bpsearch.errors import InvalidArgumentError
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from bpsearch.inference.estimate import Estimate
     from bpsearch.inference.stopping import Target
     from bpsearch.methods import Method
-    from bpsearch.study.study import Resets
 
 BATCH_SIZE = 100  # of `Method`
 
@@ -63,9 +64,7 @@ def evaluate(
     store: Annotated[
         Path | None, typer.Option(help="File that keeps every batch: the same command goes on from there.")
     ] = None,
-    resets: Annotated[
-        str, typer.Option(help="Further starts to learn from for each episode: 'auto', 'never', or a number.")
-    ] = "auto",
+    resets: ResetsOption = "auto",
     out: Annotated[Path | None, typer.Option(help="Directory for report.html and result.json.")] = None,
     batch_size: Annotated[int, typer.Option(help="Episodes between two steps of the search.")] = BATCH_SIZE,
     defensive: Defensive = 0.0,
@@ -126,7 +125,7 @@ def evaluate(
                 seed=seed,
                 target=rule,
                 store=store,
-                resets=_resets(resets),
+                resets=read_resets(resets),
                 on_batch=on_batch,
                 no_help=no_help,
             )
@@ -138,7 +137,7 @@ def evaluate(
         "failure": failure,
         "estimand": None if return_range is None else str(asked),
         "store": None if store is None else str(store),
-        "resets": None if resets == "auto" else _resets(resets),
+        "resets": None if resets == "auto" else read_resets(resets),
         "batch_size": batch_size if batch_size != BATCH_SIZE else None,
         "defensive": defensive or None,
     }
@@ -167,14 +166,6 @@ def _method(name: str, task: "Task", asked: "Estimand", batch_size: int, defensi
     chosen, no_help = choose_method("bpg" if searches and name == "auto" else name, task, asked)
     chosen = dataclasses.replace(chosen, batch_size=batch_size)
     return with_defense(chosen, defensive) if searches else chosen, no_help
-
-
-def _resets(given: str) -> "int | Resets":
-    if given.isdecimal():
-        return int(given)
-    if given != "auto" and given != "never":
-        raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {given!r}")
-    return "auto" if given == "auto" else "never"
 
 
 def _named(rule: "Target") -> "float | dict[str, float | str] | None":

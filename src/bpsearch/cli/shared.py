@@ -14,6 +14,7 @@ from bpsearch.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from bpsearch.calls.task import Task
+    from bpsearch.study.study import Resets
 
 METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
@@ -38,6 +39,9 @@ NumEnvs = Annotated[int | None, typer.Option(help="Environments that run side by
 Vectorization = Annotated[str | None, typer.Option(help="sync, or async: a process for each environment.")]
 WorkersOption = Annotated[
     str | None, typer.Option("--workers", help="Processes that run the episodes, or ray, or the address of a cluster.")
+]
+ResetsOption = Annotated[
+    str, typer.Option("--resets", help="Further starts to learn from for each episode: auto, never, or a number.")
 ]
 EpisodeTimeout = Annotated[float | None, typer.Option(help="With workers: seconds that an episode may take.")]
 Normalize = Annotated[
@@ -113,6 +117,20 @@ def parse_kwargs(text: str | None) -> dict[str, Any] | None:
     return value
 
 
+def read_resets(given: str) -> "int | Resets":
+    """What `--resets` means."""
+    if given.isdecimal():
+        return int(given)
+    if given != "auto" and given != "never":
+        raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {given!r}")
+    return "auto" if given == "auto" else "never"
+
+
+def read_workers(given: str | None) -> int | str | None:
+    """What `--workers` means: a number of processes, or a cluster."""
+    return int(given) if given is not None and given.lstrip("-").isdigit() else given
+
+
 @contextlib.contextmanager
 def open_task(
     env: str,
@@ -154,7 +172,7 @@ def open_task(
             "deterministic": deterministic or None,
         }
         given = {name: value for name, value in {**options, **speed, **further}.items() if value is not None}
-        crew = int(workers) if workers is not None and workers.lstrip("-").isdigit() else workers
+        crew = read_workers(workers)
         yield Task(loaded, place, {"policy": policy, "env": env, **given}, crew, episode_timeout)
 
 
