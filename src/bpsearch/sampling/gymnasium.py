@@ -30,6 +30,7 @@ from bpsearch.sampling.slots import (
 from bpsearch.sampling.trajectories import Trajectories
 
 DEFAULT_NUM_ENVS = 8
+MAX_NUM_ENVS = 100_000
 _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noise does not depend on it
 
 
@@ -88,6 +89,8 @@ class GymnasiumSampler:
                     f"factory to choose it"
                 )
         self._num_envs = DEFAULT_NUM_ENVS if num_envs is None else check_integer("num_envs", num_envs)
+        if self._num_envs > MAX_NUM_ENVS:
+            raise InvalidArgumentError(f"num_envs must be at most {MAX_NUM_ENVS}, got {quote(num_envs)}")
         self._async = vectorization == "async"
         self._slots = self._open()
 
