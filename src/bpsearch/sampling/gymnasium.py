@@ -228,7 +228,7 @@ class _Run:
                     stream.random(out=noise[slot])
                     streams[slot] = stream
                 step[free] = position[free] = 0
-                self._obey(slots.start, free, seeds, step)
+                self._obey(slots.start, free, seeds, step, 0)
                 running = [slot for slot in range(count) if self.episode[slot] >= 0]
                 self._check_observations(slots, step)
             if not running:
@@ -236,7 +236,7 @@ class _Run:
             write(observations, slice(count), slots.observations)
             actions, log_probs, executed, memory = policy.act_next(noise[every_row, position], observations, memory)
             records.before(self.episode, step, slots.observations, actions[:count], log_probs[:count])
-            self._obey(slots.step, running, clipped(slots.action_space, executed) if bounded else executed, step + 1)
+            self._obey(slots.step, running, clipped(slots.action_space, executed) if bounded else executed, step, 1)
             records.after(slots.rewards)
             self._check_rewards(slots.rewards, step)
             step = step + 1
@@ -256,20 +256,23 @@ class _Run:
                         streams[slot].random(out=noise[slot])
                 position %= _NOISE_STEPS
 
-    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
+    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray, ahead: int) -> None:
         """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
         try:
             act(slots, what)
         except ObservationError as error:
             slot = slots[0] if error.slot is None else error.slot
             raise InvalidTrajectoriesError(
-                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
-                f"{error.expected}; the batch is not counted"
+                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot] + ahead}, but "
+                f"declares {error.expected}; the batch is not counted"
             ) from error
 
     def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
         """Refuse what no episode can show before the policy or the environment chokes on it."""
-        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
+        seen = slots.observations
+        if not slots.doubtful or (not isinstance(seen, dict) and seen.dtype.kind == "f" and np.isfinite(seen).all()):
+            return
+        for name, space, values in parts_of(slots.observation_space, seen, "observation"):
             bad = outside(space, values, 1)
             at = None if bad is None else first(bad, self.episode >= 0)
             if at is not None:
