@@ -20,6 +20,9 @@ _SPACES = (
 )
 
 
+_PLAIN = (float, int)  # of most rewards
+
+
 class SlotsCrashedError(Exception):
     """An environment raised an error, its cause, while the given slots were running."""
 
@@ -121,7 +124,7 @@ class EnvSlots(Slots):
                     observations[slot] = observation  # type: ignore[index]
                 else:
                     accept(observations, slot, observation)
-            rewards[slot] = reward if isinstance(reward, float | int) else _reward(reward, slot)
+            rewards[slot] = reward if isinstance(reward, _PLAIN) else _reward(reward, slot)
             ended[slot] = terminated or truncated
         self.doubtful = doubtful
 
