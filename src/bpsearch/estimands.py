@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpsearch._core.arrays import Array
-from bpsearch._core.checks import check_discount, check_range
+from bpsearch._core.checks import check_discount, check_range, quote
 from bpsearch._core.jaxtools import replace
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.sampling.trajectories import Trajectories
@@ -138,7 +138,7 @@ class Failure(Estimand):
         elif not callable(self.condition):
             raise InvalidArgumentError(
                 f"failure must be a comparison such as 'return < -100', or a function of a batch of episodes that "
-                f"gives a truth value for each, got {self.condition!r}"
+                f"gives a truth value for each, got {quote(self.condition)}"
             )
 
     @property

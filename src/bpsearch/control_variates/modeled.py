@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bpsearch._core.arrays import Array, Scalar
-from bpsearch._core.checks import check_discount
+from bpsearch._core.checks import check_discount, quote
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
 from bpsearch.control_variates.tabular_model import Schedule, TabularModel, TabularModelState, Use
 from bpsearch.errors import InvalidArgumentError, ModelRequiredError
@@ -71,7 +71,7 @@ class ModeledEstimator:
     def __post_init__(self) -> None:
         if not isinstance(self.estimator, Estimator):
             raise InvalidArgumentError(
-                f"estimator must be an Estimator, got {self.estimator!r}; decorate a function with bps.estimator"
+                f"estimator must be an Estimator, got {quote(self.estimator)}; decorate a function with bps.estimator"
             )
         if self.estimator.needs_model != (self.model is not None):
             what = "needs a model (q̂, v̂)" if self.estimator.needs_model else "uses no model"

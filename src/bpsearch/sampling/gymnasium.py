@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
-from bpsearch._core.checks import check_choice, check_integer, check_real, check_type
+from bpsearch._core.checks import check_choice, check_integer, check_real, check_type, quote
 from bpsearch._core.jaxtools import replace, to_numpy
 from bpsearch.envs.observations import empty_observations
 from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
@@ -26,6 +26,7 @@ from bpsearch.sampling.trajectories import Trajectories
 # How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
 # them. Fewer where they take long to make, or where what they show is large.
 MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 64, 8, 8
+MAX_NUM_ENVS = 100_000
 PROCESS_REPLAYS = 3  # of an episode whose process was lost
 _MAKING_SECONDS = 0.5  # that all environments together may take to be made
 _SHOWN_BYTES = 2**20  # that the observations of one step may take
@@ -94,6 +95,8 @@ class GymnasiumSampler:
                     f"factory to choose it"
                 )
         self.num_envs = None if num_envs is None else check_integer("num_envs", num_envs)
+        if self.num_envs is not None and self.num_envs > MAX_NUM_ENVS:
+            raise InvalidArgumentError(f"num_envs must be at most {MAX_NUM_ENVS}, got {quote(num_envs)}")
         self._async = vectorization == "async"
         self.step_timeout = None if step_timeout is None else check_real("step_timeout", step_timeout, above=0.0)
         if step_timeout is not None and not self._async:

@@ -16,6 +16,8 @@ from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.resolve import Factory
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 
+_PLAIN = (float, int)  # of most rewards
+
 
 class SlotsCrashedError(Exception):
     """An environment raised an error, its cause, while the given slots were running."""
@@ -52,10 +54,12 @@ class Slots(ABC):
             observation. The arrays are written in place.
         rewards: (count,), 64 bit, of the last step.
         ended: (count,) bool, whether the last step was the episode's last, by termination or truncation.
+        doubtful: whether values of the last observations may lie outside of their space.
     """
 
     restarts_single = True
     longest: int | None = None
+    doubtful = True
 
     def __init__(self, count: int, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         self.count = count
@@ -105,6 +109,11 @@ class EnvSlots(Slots):
         self._envs: list[gymnasium.Env[Any, Any] | None] = [env, *[None] * (count - 1)]
         self._factory = factory
         self.longest = None if env.spec is None else env.spec.max_episode_steps
+        space, rows = self.observation_space, self.observations
+        self._states = range(0)  # of a Discrete space
+        if isinstance(space, gymnasium.spaces.Discrete):
+            self._states = range(int(space.start), int(space.start + space.n))
+        self._row = (None, ()) if isinstance(rows, dict) else (rows.dtype, rows.shape[1:])
 
     @property
     def resets_together(self) -> int:
@@ -123,18 +132,29 @@ class EnvSlots(Slots):
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
             accept(self.observations, slot, observation)
+        self.doubtful = True
 
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
         observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
+        states, (dtype, shape), doubtful = self._states, self._row, False
         for slot in slots:
             try:
                 observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])  # type: ignore[union-attr]
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            accept(observations, slot, observation)
-            rewards[slot] = reward if isinstance(reward, float) else _reward(reward, slot)
+            # What most environments give is known to fit at a glance; this is the loop that takes the time.
+            if type(observation) is int and observation in states:
+                observations[slot] = observation  # type: ignore[index, assignment]
+            else:
+                doubtful = True
+                if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
+                    observations[slot] = observation  # type: ignore[index]
+                else:
+                    accept(observations, slot, observation)
+            rewards[slot] = reward if isinstance(reward, _PLAIN) else _reward(reward, slot)
             ended[slot] = terminated or truncated
+        self.doubtful = doubtful
 
     def call(self, method: str, slots: Sequence[int]) -> list[Any]:
         """Of the environment or one of its wrappers."""

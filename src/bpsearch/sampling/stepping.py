@@ -67,7 +67,7 @@ class Stepper:
             executed = executed[rows.of_slot]
             self._check_actions(slots.action_space, executed, running, step)
             given = clipped(slots.action_space, executed) if bounded else executed
-            self._obey(slots.step, running.tolist(), given, step + 1)
+            self._obey(slots.step, running.tolist(), given, step, 1)
             records.after(slots.rewards[running])
             self._check_rewards(slots.rewards, step)
             step[running] += 1
@@ -99,7 +99,7 @@ class Stepper:
             self.episode[slot], step[slot] = episode, 0
             started.append(slot)
             seeds.append(env_seed)
-        self._obey(slots.start, started, seeds, step)
+        self._obey(slots.start, started, seeds, step, 0)
 
     def _check_actions(
         self, space: gymnasium.Space[Any], actions: NumpyArray, running: NumpyArray, step: NumpyArray
@@ -123,20 +123,23 @@ class Stepper:
                 f"bps.environment(env, horizon=1000) (--horizon 1000); the value is then of the return up to there"
             )
 
-    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray) -> None:
+    def _obey(self, act: Callable[..., None], slots: Sequence[int], what: Any, step: NumpyArray, ahead: int) -> None:
         """Start or step the slots; what an environment gives must have the shape and the kind that it declares."""
         try:
             act(slots, what)
         except ObservationError as error:
             slot = slots[0] if error.slot is None else error.slot
             raise InvalidTrajectoriesError(
-                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot]}, but declares "
-                f"{error.expected}; the batch is not counted"
+                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot] + ahead}, but "
+                f"declares {error.expected}; the batch is not counted"
             ) from error
 
     def _check_observations(self, slots: Slots, step: NumpyArray) -> None:
         """Refuse what no episode can show before the policy or the environment chokes on it."""
-        for name, space, values in parts_of(slots.observation_space, slots.observations, "observation"):
+        seen = slots.observations
+        if not slots.doubtful or (not isinstance(seen, dict) and seen.dtype.kind == "f" and np.isfinite(seen).all()):
+            return
+        for name, space, values in parts_of(slots.observation_space, seen, "observation"):
             bad = outside(space, values, 1)
             at = None if bad is None else first(bad, self.episode >= 0)
             if at is not None:
