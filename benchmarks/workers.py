@@ -168,9 +168,9 @@ def chunk_cost(backend: Backend, chunks: int = 200) -> dict:
     made: Any = runner_for(env, policy, workers=backend)
     with made as runner:
         start = seconds_of(lambda: runner.run(policy, 2, seed=0, batch=0))
-        runner.run(policy, 20, seed=0, batch=1)
-        runner._scheduler._episode_seconds = dict.fromkeys(runner._scheduler._episode_seconds, 10.0)
-        runner._scheduler._learn_seconds = lambda chunk, seconds: None  # chunks of one episode, whatever they take
+        runner.run(policy, 100, seed=0, batch=1)
+        backend.sizes = dict.fromkeys(backend.sizes, 1)
+        runner._scheduler._learn_size = lambda *_: None  # chunks of one episode, whatever they take
         each = seconds_of(lambda: runner.run(policy, chunks, seed=0, batch=2)) / chunks
     return {"start_seconds": start, "chunk_ms": 1e3 * each, "in_flight": 2 * backend.workers}
 

@@ -33,12 +33,14 @@ class Backend(ABC):
     Every chunk that is submitted has exactly one outcome, whatever becomes of its worker. A lost worker is replaced.
 
     Attributes:
+        sizes: by the digest of a place, how many episodes a chunk is to have there; schedulers learn it.
         can_end_workers: whether a worker may end its own process, as a time limit does, without harm to others.
     """
 
     can_end_workers = True
 
     def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
         self._numbers = count()
         self._flying: dict[int, Callable[[Outcome], None]] = {}
 

@@ -14,12 +14,13 @@ from bpsearch.policies.base import Policy
 from bpsearch.runners.backend import Backend
 from bpsearch.runners.base import Runner
 from bpsearch.runners.distributed import Distributed
+from bpsearch.runners.executor import DaskClient, Futures
 from bpsearch.runners.in_process import Environment, InProcess, compiled_env, plugged_env
 from bpsearch.runners.processes import Processes
 from bpsearch.sampling import GymnasiumSampler, check_spaces
 from bpsearch.sampling.trajectories import Trajectories
 
-Workers = int | str | Executor | Backend | Any  # Any: a Dask client
+Workers = int | str | Executor | DaskClient | Backend
 
 
 class _Borrowed(Runner):
@@ -112,9 +113,7 @@ def open_workers(workers: Workers) -> tuple[Backend, bool]:
         from bpsearch.runners.ray import RayTasks
 
         return RayTasks(None if workers == "ray" else workers), True
-    if isinstance(workers, Executor) or (hasattr(workers, "submit") and hasattr(workers, "ncores")):
-        from bpsearch.runners.executor import Futures
-
+    if isinstance(workers, Executor | DaskClient):
         return Futures(workers), True
     if isinstance(workers, int) and not isinstance(workers, bool):
         return Processes(workers), True

@@ -2,13 +2,24 @@
 
 import os
 import queue
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from bpsearch.runners.backend import Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk, run_chunk
+
+
+@runtime_checkable
+class DaskClient(Protocol):
+    """What is used of a `distributed.Client`."""
+
+    def submit(self, function: Callable[..., object], *arguments: object, pure: bool, retries: int) -> object:
+        """A future of a call."""
+
+    def ncores(self) -> dict[str, int]:
+        """The cores of each worker."""
 
 
 class Futures(Backend):
@@ -23,9 +34,9 @@ class Futures(Backend):
         executor: a `concurrent.futures.Executor`, or a `distributed.Client` of Dask.
     """
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Executor | DaskClient) -> None:
         super().__init__()
-        self._executor = executor
+        self._executor: Any = executor
         self._open: dict[int, tuple[Chunk, Mapping[str, bytes]]] = {}
         self._heard: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._dask = not isinstance(executor, Executor)

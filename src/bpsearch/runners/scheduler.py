@@ -15,7 +15,8 @@ from bpsearch.runners.chunks import Answer, Chunk
 from bpsearch.sampling.trajectories import Trajectories
 
 ATTEMPTS = 3  # how often an episode may lose its worker before the study stops
-TARGET_SECONDS = 0.25  # what a chunk is to take: long beside the cost of sending it, short beside a batch
+TARGET_SECONDS = 0.25  # that a chunk is to take at least: long beside the cost of sending it; at most four times that
+FIRST_SIZE = 8  # episodes of a chunk before anything is known of their time
 _AHEAD = 3  # chunks for each worker that are to be waiting
 _TIMED_SHARE = 0.25  # of a time limit per episode, what a chunk of several may take
 
@@ -86,7 +87,7 @@ class Scheduler:
     """Hands out chunks of batches, oldest batch first, and gives batches back whole.
 
     Which worker runs an episode, beside which others, and how often makes no difference to it. So the sizes of chunks
-    may follow the clock: they are cut when a worker has room, by the time that episodes have taken so far.
+    may follow the clock: they are cut when a worker has room, by the time that chunks have taken so far.
 
     If a worker is lost, what it was running runs again, one episode at a time, so that the one that ends its workers
     shows itself. It has `ATTEMPTS` of them. Then the study stops, with the episode named: to leave it out would bias
@@ -104,7 +105,6 @@ class Scheduler:
         self._uncut: deque[_Batch] = deque()  # those of which not all was handed out, oldest first
         self._again: deque[tuple[_Batch, Chunk]] = deque()  # what lost its worker: before all else
         self._waiting = 0  # episodes of both
-        self._episode_seconds: dict[str, float] = {}  # by place
 
     @property
     def hungry(self) -> bool:
@@ -152,13 +152,7 @@ class Scheduler:
 
     def _target(self, order: Order) -> int:
         """Episodes that a chunk would have, were there no end of them."""
-        seconds = self._episode_seconds.get(order.chunk.place)
-        if seconds is None:
-            return max(order.chunk.episodes // (4 * self.backend.workers), 1)
-        goal = TARGET_SECONDS
-        if self.episode_timeout is not None:
-            goal = min(goal, _TIMED_SHARE * self.episode_timeout)
-        return max(int(goal / max(seconds, 1e-9)), 1)
+        return self.backend.sizes.get(order.chunk.place, FIRST_SIZE)
 
     def _hand_out(self) -> None:
         while self._waiting and self.backend.room > 0:
@@ -169,8 +163,10 @@ class Scheduler:
 
     def _cut(self, batch: _Batch) -> tuple[_Batch, Chunk]:
         whole, grain = batch.order.chunk, batch.order.grain
-        # Towards the end of what is known the pieces get smaller, so that workers finish together.
-        size = min(self._target(batch.order), math.ceil(self._waiting / (2 * self.backend.workers)))
+        # Towards the end of what is known the pieces get smaller, so that workers finish together; not too small, since
+        # episodes that run side by side cost less.
+        target = self._target(batch.order)
+        size = max(min(target, math.ceil(self._waiting / (2 * self.backend.workers))), target // 2, 1)
         size = min(math.ceil(size / grain) * grain, batch.uncut)
         chunk = replace(whole, first=batch.cut, episodes=size, time_limit=self.episode_timeout)
         batch.cut += size
@@ -183,7 +179,7 @@ class Scheduler:
             self._run_again(batch, chunk, outcome)
             return
         if outcome.answer.episodes is not None:
-            self._learn_seconds(chunk, outcome.answer.seconds)
+            self._learn_size(batch.order, chunk, outcome.answer.seconds)
         batch.settle(chunk, outcome.answer)
 
     def _run_again(self, batch: _Batch, chunk: Chunk, outcome: Outcome) -> None:
@@ -201,10 +197,19 @@ class Scheduler:
         self._again.extend((batch, piece) for piece in pieces)
         self._waiting += chunk.episodes
 
-    def _learn_seconds(self, chunk: Chunk, seconds: float) -> None:
-        found = seconds / chunk.episodes
-        known = self._episode_seconds.get(chunk.place, found)
-        self._episode_seconds[chunk.place] = 0.5 * (known + found)
+    def _learn_size(self, order: Order, chunk: Chunk, seconds: float) -> None:
+        """Twice as many if a chunk of full size was fast, half as many if it was slow.
+
+        The time of an episode alone would mislead: many that run side by side take hardly longer than one.
+        """
+        goal = TARGET_SECONDS
+        if self.episode_timeout is not None:
+            goal = min(goal, _TIMED_SHARE * self.episode_timeout)
+        size = self._target(order)
+        if chunk.episodes >= size and seconds < goal:
+            self.backend.sizes[chunk.place] = 2 * chunk.episodes
+        elif chunk.episodes <= size and seconds > 4.0 * goal:
+            self.backend.sizes[chunk.place] = max(chunk.episodes // 2, 1)
 
 
 def join(parts: list[Trajectories], chunk: Chunk) -> Trajectories:
