@@ -10,6 +10,7 @@ from dataclasses import fields
 from functools import cached_property
 
 import numpy as np
+import pandas
 import pytest
 from jaxtyping import jaxtyped
 from numpy.typing import DTypeLike
@@ -19,6 +20,7 @@ from bpsearch._core.arrays import Array, Observations
 from bpsearch.estimands import Estimand
 from bpsearch.inference.judgement import Judgement
 from bpsearch.inference.valuation import ValuedBatch
+from bpsearch.report import comparison_json
 from bpsearch.report import json as report_json
 from bpsearch.study.journal import Journal
 
@@ -32,7 +34,11 @@ ALLOWED = {
     "GymnasiumVectorEnv": "the same",
 }
 # Names that are imported for types alone.
-FOR_TYPES = {"EstimateJson": report_json.EstimateJson}
+FOR_TYPES = {
+    "EstimateJson": report_json.EstimateJson,
+    "ComparisonJson": comparison_json.ComparisonJson,
+    "pandas": pandas,
+}
 OPERATORS = ("__init__", "__call__", "__add__", "__len__")
 
 

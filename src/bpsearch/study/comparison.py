@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison, difference_of
 from bpsearch.inference.difference import Turn
 from bpsearch.inference.standing import Design, Standing
-from bpsearch.inference.stopping import Ended
+from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method
 from bpsearch.policies.base import Policy
 from bpsearch.runners.base import Runner
@@ -77,7 +77,7 @@ class ComparisonStudy:
         seed: of the episodes; drawn if None.
         batch_size: episodes of a policy in a round; by default the method's.
         store: a directory, made if there is none, with a file for each policy.
-        design: see `Design`: `margin`, `level`, `reference`, `target`, `stop_early`, `drop_losers`.
+        margin: see `Design`, and so for `level`, `reference`, `target`, `stop_early` and `drop_losers`.
     """
 
     def __init__(
@@ -90,10 +90,15 @@ class ComparisonStudy:
         seed: int | None = None,
         batch_size: int | None = None,
         store: str | Path | None = None,
-        **design: Any,
+        margin: float | None = None,
+        level: float = 0.95,
+        reference: str | None = None,
+        target: Target | None = None,
+        stop_early: bool = True,
+        drop_losers: bool = False,
     ) -> None:
         self.episodes = check_integer("episodes", episodes)
-        self.design = Design(tuple(policies), tightest=self.episodes, **design)
+        self.design = Design(tuple(policies), reference, margin, level, self.episodes, target, stop_early, drop_losers)
         self.studies: dict[str, Study] = {}
         self._stack = contextlib.ExitStack()
         folder = None if store is None else _folder(Path(store))
