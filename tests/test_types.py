@@ -30,6 +30,8 @@ CONTRACTS = (bps.Search, bps.Runner, bps.ControlVariate, Journal, Estimand, bps.
 ALLOWED = {
     "FunctionPolicy.function": "a user's function takes what the user's environment observes",
     "FunctionPolicy.__init__.function": "the same",
+    "from_jax.apply": "a user's function takes the user's parameters",
+    "Estimate.to_dataframe": "pandas need not be installed",
     "GymnasiumEnv": "Gymnasium's interface, in Gymnasium's types",
     "GymnasiumVectorEnv": "the same",
 }

@@ -12,22 +12,14 @@ from bpsearch.errors import MissingDependencyError
 if TYPE_CHECKING:
     from bpsearch.integrations.jax_functions import from_jax
     from bpsearch.integrations.minari import load_minari, save_minari
-    from bpsearch.integrations.mlflow import MLflow
     from bpsearch.integrations.sb3 import from_sb3
     from bpsearch.integrations.sb3_callback import EvaluationCallback
     from bpsearch.integrations.sb3_files import load_sb3
-    from bpsearch.integrations.tensorboard import TensorBoard
     from bpsearch.integrations.torch import from_torch
-    from bpsearch.integrations.wandb import WandB
 
+# The trackers MLflow, TensorBoard and WandB are found here too; they are not listed, since few have all their packages.
 __all__ = [
     "EvaluationCallback",
-    "MLflow",
-    "TensorBoard",
-    "WandB",
-    "find_environment",
-    "find_file",
-    "find_policy",
     "from_jax",
     "from_sb3",
     "from_torch",

@@ -5,10 +5,11 @@ import functools
 import inspect
 import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
+from numpy.typing import ArrayLike
 
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, spaces_of
 from bpsearch.errors import InvalidArgumentError
@@ -20,7 +21,7 @@ _LOSSES = {"RecurrentActorCriticPolicy": "memory", "MaskableActorCriticPolicy": 
 
 
 def from_function(
-    function: Any,
+    function: Callable[..., ArrayLike] | object,
     env: GymnasiumSource | HasSpaces,
     *,
     vectorized: bool = False,
