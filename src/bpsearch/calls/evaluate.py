@@ -78,7 +78,8 @@ def evaluate(
             longer is ended, as if it had crashed.
         progress: whether to show a line with the estimate so far, in a terminal or a notebook.
 
-    A policy without action noise, or of unknown probabilities, is evaluated by Monte Carlo, and the result says why. An
+    For a policy without action noise, or of unknown probabilities, only starts can help; without them the result is Monte
+    Carlo's, and says why. An
     interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked as interrupted.
     """
     check_integer("episodes", episodes)

@@ -24,7 +24,7 @@ from bpsearch.policies.base import Policy, clipped
 class FunctionPolicy(Policy):
     """A function from observation to action, whose action probabilities are unknown.
 
-    It can be evaluated by Monte Carlo; a search refuses it, since no importance weight can be computed. If the function
+    It can be evaluated by its own episodes; a search refuses it, since no importance weight can be computed. If the function
     draws random numbers of its own, the episodes are not reproducible.
 
     Attributes:
