@@ -164,7 +164,7 @@ class Study:
         return tuple(self._request(entries[number]) for number in sorted(self._progress.asked))
 
     def request(self, number: int) -> Request:
-        """An open request once more, as it was when it was asked; a RequestError if it is told, abandoned or unknown."""
+        """An open request once more, as it was when it was asked; a RequestError if it is no open one."""
         return self._request(self._progress.open_entry(number))
 
     def ask(self) -> Request:
