@@ -170,11 +170,7 @@ class Study:
         return tuple(self._request(entries[number]) for number in sorted(self._progress.asked))
 
     def request(self, number: int) -> Request:
-        """An open request once more: the behavior that was fixed when it was asked.
-
-        Raises:
-            RequestError: it was never asked, or is told or abandoned already.
-        """
+        """An open request once more, as it was when it was asked; a RequestError if it is no open one."""
         return self._request(self._progress.open_entry(number))
 
     def ask(self) -> Request:
