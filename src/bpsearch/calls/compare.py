@@ -20,7 +20,7 @@ from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.study.comparison import ComparisonStudy, OnRound
-from bpsearch.study.study import Resets
+from bpsearch.study.resets import Resets
 
 
 def compare(

@@ -8,6 +8,7 @@ from bpsearch.control_variates.modeled import ModeledState
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import AsymptoticSequence, CertifiedSequence, out_of_range
 from bpsearch.inference.cross_fitting import Knowledge
+from bpsearch.inference.stopping import Target
 from bpsearch.inference.valuation import Valuation, ValuedBatch
 
 
@@ -62,6 +63,22 @@ class Looks:
             sequence = sequence.add(values, weight, plain)
         self._asymptotic = seen, sequence, knowledge
         return sequence
+
+    def look(
+        self,
+        rule: Target,
+        numbers: Collection[int],
+        batch: Callable[[int], ValuedBatch],
+        return_range: tuple[float, float] | None,
+        tightest: int,
+    ) -> tuple[float, float]:
+        """The middle and half the width of the interval that a target is about, after all batches."""
+        if rule.kind == "certified":
+            assert return_range is not None
+            low, high = self.certified(numbers, batch, return_range, rule.level)
+            return (low + high) / 2.0, (high - low) / 2.0
+        sequence = self.sequence(numbers, batch, tightest)
+        return sequence.mean, sequence.half_width(rule.level)
 
     def certified(
         self,

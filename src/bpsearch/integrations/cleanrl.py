@@ -19,7 +19,8 @@ from torch.distributions import (
 
 from bpsearch._core.arrays import Observations
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.integrations.torch import Architecture, TorchPolicy, as_tensors
+from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.integrations.torch_architecture import Architecture, as_tensors
 from bpsearch.integrations.torch_heads import Output
 from bpsearch.integrations.torch_memory import Cell, Memory, RecurrentTorchPolicy
 from bpsearch.policies.function import FunctionPolicy

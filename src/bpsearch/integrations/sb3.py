@@ -16,7 +16,8 @@ from torch.distributions import Distribution
 from bpsearch.errors import InvalidArgumentError, MissingStatisticsError
 from bpsearch.integrations.sb3_actors import Actor, Bridge, Greedy, SquashedActor
 from bpsearch.integrations.sb3_statistics import Statistics
-from bpsearch.integrations.torch import Architecture, TorchPolicy
+from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.integrations.torch_architecture import Architecture
 from bpsearch.policies.function import FunctionPolicy
 
 Spaces = tuple[gymnasium.Space[Any], gymnasium.Space[Any]]

@@ -28,7 +28,7 @@ from torch.distributions import (
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.integrations.sb3_statistics import Statistics
-from bpsearch.integrations.torch import as_tensors
+from bpsearch.integrations.torch_architecture import as_tensors
 from bpsearch.integrations.torch_numpy import InNumpy, Perceptron
 
 

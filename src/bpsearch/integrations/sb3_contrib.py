@@ -12,7 +12,8 @@ from torch.distributions import Categorical, Distribution
 from bpsearch.errors import SpaceMismatchError
 from bpsearch.integrations.sb3 import DRAWN, Spaces
 from bpsearch.integrations.sb3_actors import Bridge, decide, widen
-from bpsearch.integrations.torch import Architecture, TorchPolicy
+from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.integrations.torch_architecture import Architecture
 from bpsearch.integrations.torch_memory import Cell, Memory, RecurrentTorchPolicy
 from bpsearch.sampling.masks import masked_space
 

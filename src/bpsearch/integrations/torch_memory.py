@@ -12,7 +12,8 @@ import torch
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import pytree
-from bpsearch.integrations.torch import TorchPolicy, as_tensor
+from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.integrations.torch_architecture import as_tensor
 from bpsearch.integrations.torch_heads import Output
 
 _STEPS = 8192  # steps of whole episodes that are differentiated at once; bounds memory

@@ -9,7 +9,8 @@ from torch.distributions import Categorical, Distribution, OneHotCategorical
 
 from bpsearch._core.arrays import Observations
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.integrations.torch import Architecture, TorchPolicy, as_tensors
+from bpsearch.integrations.torch import TorchPolicy
+from bpsearch.integrations.torch_architecture import Architecture, as_tensors
 from bpsearch.policies.function import FunctionPolicy
 
 

@@ -24,8 +24,8 @@ from bpsearch.policies.base import Policy, clipped
 class FunctionPolicy(Policy):
     """A function from observation to action, whose action probabilities are unknown.
 
-    It can be evaluated by its own episodes; a search refuses it, since no importance weight can be computed. If the function
-    draws random numbers of its own, the episodes are not reproducible.
+    It can be evaluated by its own episodes; a search refuses it, since no importance weight can be computed. If the
+    function draws random numbers of its own, the episodes are not reproducible.
 
     Attributes:
         function: observation -> action, or, if `vectorized`, (N, ...) observations -> (N, ...) actions.

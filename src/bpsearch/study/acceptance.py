@@ -13,6 +13,30 @@ from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, log_ratios
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.study.requests import Request
+
+
+def check_answer(request: Request, trajectories: Trajectories, identity: str) -> None:
+    """Refuse the episodes of another request, or of another behavior.
+
+    Args:
+        request: the request.
+        trajectories: the episodes.
+        identity: that came with them; empty if none did.
+
+    Raises:
+        InvalidTrajectoriesError: they are not its own.
+    """
+    if identity and identity != request.identity:
+        raise InvalidTrajectoriesError(
+            f"the episodes answer another request: request {request.number} of this study has the identity "
+            f"{request.identity}, got {identity}"
+        )
+    told = trajectories.behavior_parameters
+    if told is not None and not np.array_equal(np.asarray(request.behavior.flat), told):
+        raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {request.number}")
+    if identity:
+        check_log_probs(request.behavior, trajectories, request.number)
 
 
 def check_fit(policy: Policy, trajectories: Trajectories) -> None:

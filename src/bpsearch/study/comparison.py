@@ -26,7 +26,8 @@ from bpsearch.runners.choice import Workers, open_workers, runner_for
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.trajectories import Trajectories
-from bpsearch.study.study import Resets, Study
+from bpsearch.study.resets import Resets
+from bpsearch.study.study import Study
 
 OnRound = Callable[["ComparisonStudy"], None]
 AnyMethod = str | Method | AnySearch

@@ -1,18 +1,16 @@
 """Study: the loop of asking for a behavior, running it, telling the episodes, and estimating."""
 
-import math
 import secrets
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
-from bpsearch._core.checks import check_integer, check_path, check_seed, check_type, quote
-from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, StoreError
+from bpsearch._core.checks import check_integer, check_seed, check_type, quote
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.looks import Looks
@@ -24,31 +22,31 @@ from bpsearch.runners.choice import Workers, runner_for
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info
-from bpsearch.study.acceptance import check_fit, check_log_probs
+from bpsearch.study.acceptance import check_answer, check_fit
 from bpsearch.study.conclusion import conclude
 from bpsearch.study.journal import Journal
+from bpsearch.study.opening import open_journal
 from bpsearch.study.policies import policy_arrays, policy_setting, stored_policy
 from bpsearch.study.progress import Progress
 from bpsearch.study.recorder import Recorder, understood
 from bpsearch.study.requests import Entry, Request
+from bpsearch.study.resets import Resets, choose_resets
+from bpsearch.study.running import run_batches
 from bpsearch.study.settings import build, check_same, describe
-from bpsearch.study.sqlite import SQLiteJournal
 
 TIGHTEST = 1000  # episodes at which anytime-valid intervals are to be narrow, unless a run says how many it wants
-Resets = Literal["auto", "never"]
 OnBatch = Callable[["Study", Info], None]
 
 
 class Study:
     """An evaluation in progress: `ask`, run the episodes, `tell`, as often as wanted; `estimate` at any time.
 
-    `run` does it all for an environment. People who run the episodes themselves use `ask` and `tell`.
-
-    Any number of requests may be open, and be told in any order. The behavior of a request is fixed when it is asked,
-    from what has been told up to then, and so is all else with which its episodes will be valued (shift, model): a
-    batch never has a say in how it is valued, nor has the time that it took, and the estimate is exactly unbiased in
-    whatever order batches are told. The search learns from each batch when it is told, with the state of that moment;
-    from a late batch, of a behavior that the search has left since, BPG learns only approximately.
+    `run` does it all for an environment. People who run the episodes themselves use `ask` and `tell`. Any number of
+    requests may be open, and be told in any order. The behavior of a request is fixed when it is asked, from what has
+    been told up to then, and so is all else with which its episodes will be valued (shift, model): a batch never has a
+    say in how it is valued, nor has the time that it took, and the estimate is exactly unbiased in whatever order
+    batches are told. The search learns from each batch when it is told, with the state of that moment; from a late
+    batch, of a behavior that the search has left since, BPG learns only approximately.
 
     With a `store` every told batch is on disk before `tell` returns. A study that was killed goes on where it was when
     it is made again with the same store and the same settings, and ends with the same numbers to the last bit (on the
@@ -81,7 +79,7 @@ class Study:
         self.method = find_method(method)
         self.estimand = Return() if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
         self.return_range: Range | None = self.estimand.return_range
-        self.journal = _journal(store)
+        self.journal = None if store is None else open_journal(store, make=True)
         try:
             recorder = None if self.journal is None else Recorder(self.journal)
             self._progress = Progress(policy, self.method, self.estimand, recorder)
@@ -137,9 +135,7 @@ class Study:
             estimand: what is estimated, needed if it is a function.
             read_only: whether to look only, beside a process that may be writing.
         """
-        if not isinstance(store, Journal) and not check_path("store", store).exists():
-            raise StoreError(f"there is no store {store}")
-        journal = store if isinstance(store, Journal) else SQLiteJournal(store, read_only=read_only)
+        journal = open_journal(store, read_only=read_only)
         try:
             history = Recorder(journal).read()
             settings = history.settings
@@ -179,7 +175,7 @@ class Study:
         Raises:
             SupportError: the search has ruled out actions that the evaluation policy takes. What has been told stays.
         """
-        entry, behavior = self._next()
+        entry, behavior = self.next_request()
         self._progress.ask(entry, behavior)
         return Request(entry.number, behavior, entry.identity)
 
@@ -203,18 +199,12 @@ class Study:
         entry = self._progress.open_entry(number)
         check_type("batch", batch, Trajectories, "Trajectories")
         check_type("request", request, str, "the identity of a request")
-        if request and request != entry.identity:
-            raise InvalidTrajectoriesError(
-                f"the episodes answer another request: request {number} of this study has the identity "
-                f"{entry.identity}, got {request}"
-            )
-        behavior = self._request(entry).behavior
-        told = batch.behavior_parameters
-        if told is not None and not np.array_equal(np.asarray(behavior.flat), told):
-            raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {number}")
+        check_answer(self._request(entry), batch, request)
         check_fit(self.policy, batch)
-        if request:
-            check_log_probs(behavior, batch, number)
+        return self._progress.tell(entry, batch)
+
+    def count(self, entry: Entry, batch: Trajectories) -> Info:
+        """Count the episodes of a request that `next_request` gave and nobody else knows of."""
         return self._progress.tell(entry, batch)
 
     def abandon(self, number: int, reason: str = "") -> None:
@@ -288,7 +278,6 @@ class Study:
         wanted = check_integer("episodes", episodes) if total is None else check_integer("total", total)
         remaining = wanted - (0 if total is None else self.episodes)
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
-        deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
         with runner_for(env, self.policy, workers, episode_timeout) as runner:
             self.check_runner(runner.discount, runner.return_range)
             if rule.looks and rule.kind == "certified" and self.return_range is None:
@@ -301,34 +290,12 @@ class Study:
             # A study that was ended by its results and goes on still has a number of episodes that depends on them.
             ended = Ended.TARGET if self._ended is Ended.TARGET else Ended.BUDGET
             try:
-                if self._reached(rule):  # before it was closed or killed
-                    ended, remaining = Ended.TARGET, 0
-                for start in range(0, remaining, self.method.batch_size):
-                    if start and time.monotonic() > deadline:
-                        ended = Ended.TIME_LIMIT
-                        break
-                    # Nobody else is to answer this request: it is written with its episodes, or not at all.
-                    entry, behavior = self._next()
-                    size = min(self.method.batch_size, remaining - start)
-                    asked = {"resets": further} if further else {}
-                    if not self.method.search.moves:
-                        later = range(start, remaining, self.method.batch_size)
-                        sizes = [min(self.method.batch_size, remaining - ahead) for ahead in later]
-                        runner.expect(behavior, sizes, seed=self.seed, batch=entry.number, **asked)
-                    # Without a name, the batch is let go before the next is run.
-                    info = self._progress.tell(
-                        entry, runner.run(behavior, size, seed=self.seed, batch=entry.number, **asked)
-                    )
-                    self._no_resets = runner.no_resets
-                    if on_batch is not None:
-                        on_batch(self, info)
-                    if self._reached(rule):
-                        ended = Ended.TARGET
-                        break
+                ended = run_batches(self, runner, remaining, rule, further, on_batch) or ended
             except KeyboardInterrupt:
                 if not self._progress.batches:
                     raise
                 ended = Ended.INTERRUPTED
+            self._no_resets = runner.no_resets
         self._end(ended)
         return self.estimate()
 
@@ -375,8 +342,8 @@ class Study:
             "seed": self.seed,
         }
 
-    def _next(self) -> tuple[Entry, Policy]:
-        """The next request, not yet given out."""
+    def next_request(self) -> tuple[Entry, Policy]:
+        """The next request, not yet given out, with its behavior."""
         if self.journal is not None:
             self.journal.check_writable()
         progress = self._progress
@@ -403,17 +370,8 @@ class Study:
 
     def decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
         """How many further starts each episode gets: the same number in the whole study."""
-        if wanted not in ("auto", "never") and isinstance(wanted, str):
-            raise InvalidArgumentError(f"resets must be 'auto', 'never' or a number, got {wanted!r}")
-        count = 0 if wanted == "never" else runner.resets
-        if not isinstance(wanted, str):
-            count = check_integer("resets", wanted, at_least=0)
-            if count and not runner.resets:
-                raise InvalidArgumentError(f"resets must be 0: further starts cannot be drawn here, got {wanted}")
-        if not self.method.valuation.needs_resets(self.policy):
-            count = 0
-        if wanted == "auto" and self._resets is not None:
-            count = self._resets
+        useful = self.method.valuation.needs_resets(self.policy)
+        count = choose_resets(wanted, offered=runner.resets, useful=useful, before=self._resets)
         if self._resets != count:
             self.fix({"resets": count})
             self._resets = count
@@ -429,24 +387,14 @@ class Study:
         if known:
             self.fix(known)
 
-    def _reached(self, rule: Target) -> bool:
-        return rule.looks and bool(self._progress.batches) and rule.reached(*self._look(rule))
-
-    def _look(self, rule: Target) -> tuple[float, float]:
-        """The middle and half the width of the interval that a target is about."""
-        progress = self._progress
-        if rule.kind == "certified":
-            assert self.return_range is not None
-            low, high = self._looks.certified(progress.batches, progress.batch, self.return_range, rule.level)
-            return (low + high) / 2.0, (high - low) / 2.0
-        sequence = self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
-        return sequence.mean, sequence.half_width(rule.level)
+    def reached(self, rule: Target) -> bool:
+        """Whether the interval is as narrow as a target wants it."""
+        progress, looks, tightest = self._progress, self._looks, self._tightest or TIGHTEST
+        if not rule.looks or not progress.batches:
+            return False
+        return rule.reached(*looks.look(rule, progress.batches, progress.batch, self.return_range, tightest))
 
     def _end(self, ended: Ended) -> None:
         if ended is not self._ended and self._progress.recorder is not None:
             self._progress.recorder.end(ended)
         self._ended = ended
-
-
-def _journal(store: Journal | str | Path | None) -> Journal | None:
-    return store if store is None or isinstance(store, Journal) else SQLiteJournal(check_path("store", store))
