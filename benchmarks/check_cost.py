@@ -14,11 +14,12 @@ import gymnasium
 import numpy as np
 
 import bpsearch as bps
+from bpsearch.envs.observations import write
 from bpsearch.sampling import slots, stepping
 
 
 def unchecked_write(arrays: Any, slot: int | None, values: Any) -> None:
-    slots.write(arrays, slice(None) if slot is None else slot, values)
+    write(arrays, slice(None) if slot is None else slot, values)
 
 
 def only_finite(self: Any, place: Any, step: Any) -> None:
@@ -30,7 +31,7 @@ def only_finite(self: Any, place: Any, step: Any) -> None:
 def unchecked_step(self: Any, running: Any, actions: Any) -> None:
     for slot in running:
         observation, reward, terminated, truncated, _ = self._envs[slot].step(actions[slot])
-        slots.write(self.observations, slot, observation)
+        write(self.observations, slot, observation)
         self.rewards[slot] = reward
         self.ended[slot] = terminated or truncated
 

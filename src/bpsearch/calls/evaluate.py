@@ -79,9 +79,9 @@ def evaluate(
             longer is ended, as if it had crashed.
         progress: whether to show a line with the estimate so far, in a terminal or a notebook.
 
-    For a policy without action noise, or of unknown probabilities, only starts can help; where they do not, the result is
-    Monte Carlo's and says why. An interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches, marked
-    as interrupted.
+    For a policy without action noise, or of unknown probabilities, only starts can help; where they do not, the result
+    is Monte Carlo's and says why. An interrupt (Ctrl-C) after the first batch gives the estimate of all whole batches,
+    marked as interrupted.
     """
     check_integer("episodes", episodes)
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
