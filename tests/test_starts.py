@@ -249,3 +249,17 @@ def test_nothing_to_gain_loses_nothing():
         squares.append((values.mean() ** 2, targets.mean() ** 2))
     ours, plain = np.mean(squares, axis=0)
     assert ours / plain < 1.1
+
+
+def test_the_critic_of_an_agent_is_a_feature():
+    from stable_baselines3 import PPO
+
+    model = PPO("MlpPolicy", "Pendulum-v1", n_steps=64, device="cpu", seed=0)
+    policy = bps.from_sb3(model)
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    expected = model.policy.predict_values(model.policy.obs_to_tensor(observations)[0]).detach().numpy().ravel()
+    np.testing.assert_allclose(policy.critic(observations), expected, rtol=1e-5)
+    np.testing.assert_array_equal(policy.mode().critic(observations), policy.critic(observations))
+    batch = bps.sample("Pendulum-v1", policy, 2, seed=0, resets=2, horizon=3)
+    assert Starts().bind(policy, 1.0).summarize(batch)["starts"].shape == (2, 4)
+    assert bps.shipped_policy("gridworld-early").critic(np.array([0])) is None

@@ -97,6 +97,16 @@ class Actor(torch.nn.Module):
         features = BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
         return decide(policy, policy.mlp_extractor.forward_actor(features.double()))
 
+    def critic_values(self, observations: Any) -> torch.Tensor | None:
+        """What the policy's critic expects; None from a policy of its own making."""
+        policy = self.policy
+        if not self.plain:
+            return None
+        features = BaseModel.extract_features(policy, self.bridge(observations), policy.vf_features_extractor)
+        latent = policy.mlp_extractor.forward_critic(features.double())
+        values: torch.Tensor = policy.value_net(latent.to(policy.value_net.weight.dtype))
+        return values
+
     def in_numpy(self) -> InNumpy | None:
         """The same by NumPy, for vectors through a perceptron to a categorical or a plain Gaussian."""
         policy = self.policy

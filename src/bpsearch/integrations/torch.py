@@ -134,6 +134,16 @@ class TorchPolicy(Policy):
             return self.act_next(uniforms, observations, memory)
         return super().act_in_blocks(uniforms, observations, memory)
 
+    def critic(self, observations: Observations) -> NumpyArray | None:
+        """What the module's `critic` expects, if it has one."""
+        architecture = self.architecture
+        evaluate = getattr(architecture.module, "critic_values", None)
+        if evaluate is None:
+            return None
+        with architecture.at(self.vector), torch.no_grad():
+            values: torch.Tensor | None = evaluate(architecture.tensors(observations))
+            return None if values is None else values.double().numpy().ravel()
+
     def act_most_likely(self, observations: Observations, memory: Any) -> tuple[NumpyArray, NumpyArray, Any]:
         """The mode of the distribution, and its transform."""
         architecture = self.architecture

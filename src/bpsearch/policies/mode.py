@@ -84,6 +84,10 @@ class Mode(Policy):
         """What the policy says of its mode."""
         return self.policy.mode_notes
 
+    def critic(self, observations: Observations) -> NumpyArray | None:
+        """The policy's."""
+        return self.policy.critic(observations)
+
     def begin(self, uniforms: Array) -> PyTree[Array]:
         """As the policy."""
         return self.policy.begin(uniforms)
