@@ -409,7 +409,7 @@ def test_predict_of_scikit_learn() -> None:
 
 
 def test_episodes_that_never_end_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bpsearch.sampling.gymnasium.ENDLESS", 500)
+    monkeypatch.setattr("bpsearch.sampling.stepping.LONGEST", 500)
     with pytest.raises(NeverEndingError, match=r"has not ended after 500 steps.*horizon=1000"):
         bps.evaluate(lambda observation: 0, "CliffWalking-v1", episodes=4)
     limited = bps.environment("CliffWalking-v1", horizon=1000)

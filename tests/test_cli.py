@@ -194,7 +194,7 @@ def test_the_command_has_the_names_and_defaults_of_the_python_call():
     from bpsearch.methods import METHODS
 
     assert tuple(METHODS) == shared.METHODS
-    own = {"on_batch", "on_round", "estimand"}  # objects of Python alone
+    own = {"on_batch", "on_round", "estimand", "progress"}  # objects of Python alone
     renamed = {"relative": "relative_target", "seconds": "time_limit"}  # of a `Target`
     for command, calls in (
         (evaluate, (bps.evaluate, bps.environment)),

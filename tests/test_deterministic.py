@@ -76,7 +76,7 @@ def test_the_value_is_that_of_evaluate_policy() -> None:
     error = np.sqrt(np.var(theirs, ddof=1) / 40 + (result.std_error or 0.0) ** 2)
     assert abs(np.mean(theirs) - result.value) < 4.0 * error
     assert result.deterministic is True
-    assert result.method == "mc"
+    assert result.method == "auto"
 
 
 def test_the_modes_of_our_own_policies() -> None:

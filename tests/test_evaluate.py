@@ -51,10 +51,13 @@ def test_every_method_agrees_with_a_long_run_of_monte_carlo() -> None:
 
 
 def test_an_agent_where_start_states_make_the_variance() -> None:
-    """Pendulum: little to gain, nothing lost."""
+    """Pendulum: actions explain little, starts most of it."""
     result = bps.evaluate(AGENTS / "ppo-pendulum-v1.zip", "Pendulum-v1", 200, seed=0)
-    assert result.diagnostics.variance < 1.21 * result.diagnostics.monte_carlo_variance
-    assert result.explained < 0.5
+    assert result.diagnostics.variance < 0.5 * result.diagnostics.monte_carlo_variance
+    assert result.explained_by["starts"] > 0.5 > result.explained_by["actions"]
+    never = bps.evaluate(AGENTS / "ppo-pendulum-v1.zip", "Pendulum-v1", 200, seed=0, resets="never")
+    assert never.diagnostics.variance < 1.21 * never.diagnostics.monte_carlo_variance
+    assert never.explained < 0.5
 
 
 def in_batches_of(size: int) -> bps.Method:
@@ -162,7 +165,7 @@ def test_unbounded_actions_are_clipped_to_the_environment() -> None:
 
 def test_a_policy_that_no_search_can_help() -> None:
     """Without a method: Monte Carlo, and the reason. With one: the error that offers Monte Carlo."""
-    always_left = bps.evaluate(lambda observation: 0, "CartPole-v1", 30, seed=0)
+    always_left = bps.evaluate(lambda observation: 0, "CartPole-v1", 30, seed=0, resets="never")
     assert "behavior search cannot help here, because the policy's action probabilities are unknown" in str(always_left)
     assert always_left.settings["method"] == "auto"
     assert always_left.value == always_left.data.returns.mean()

@@ -126,7 +126,7 @@ def test_another_package_registers_methods_policies_and_environments(tmp_path):
     assert done.returncode == 0, done.stderr
     command, python = done.stdout.split("from Python\n")
     *estimates, planned = python.splitlines()
-    assert [line.split()[2] for line in estimates] == ["action-counts", "cross-entropy", "auto", "mc"]
+    assert [line.split()[2] for line in estimates] == ["action-counts", "cross-entropy", "auto", "auto"]
     for line, exact in zip(estimates, EXACT, strict=True):
         value, error = map(float, line.split()[:2])
         assert abs(value - exact) < 5 * error  # a false alarm: 6e-7 each

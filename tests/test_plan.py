@@ -211,7 +211,7 @@ def test_actions_make_all_the_variance():
     wide = bps.plan(policy, mdp, halfwidth=2.6, seed=0)
     assert wide.auto_episodes.estimate == wide.pilot == 200, "fewer would teach less"
     real = bps.evaluate(policy, mdp, 200, seed=0)
-    assert 0.5 < plan.savings.estimate / real.tight_savings < 2.0
+    assert 0.3 < plan.savings.estimate / real.tight_savings < 3.0  # of a thousand, from 200 episodes
     assert abs(plan.value - bps.oracle.value(mdp, policy)) < 4.9 * plan.std_error
     assert plan.value != real.value, "another random stream"
     assert str(bps.plan(policy, mdp, halfwidth=0.5, seed=0)) == str(plan)
@@ -282,7 +282,7 @@ def test_a_policy_of_unknown_probabilities():
     rng = np.random.default_rng(0)
     noisy = bps.plan(lambda observation: int(rng.integers(2)), partial(Starts, 10.0), 60, halfwidth=0.1, seed=0)
     assert noisy.no_gain.startswith("the policy's action probabilities are unknown")
-    assert noisy.action_share.low > 0.5
+    assert noisy.action_share.low > 0.3
     assert noisy.monte_carlo_episodes is not None
     assert noisy.auto_episodes is None
     steady = bps.plan(lambda observation: 0, Starts, 60, halfwidth=0.1, seed=0)

@@ -158,7 +158,7 @@ def test_a_study_goes_on_with_the_same_numbers(tmp_path):
 
 
 class Slope(gymnasium.Env[Any, Any]):
-    """Pays where it started, at its first step of 60."""
+    """Pays where it started, at its first step of 400."""
 
     observation_space: Any = Box(-9.0, 9.0, (2,), np.float64)
     action_space: Any = Discrete(2)
@@ -170,7 +170,7 @@ class Slope(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        return self.start, float(3.0 * self.start[0]) if self.steps == 1 else 0.0, self.steps == 60, False, {}
+        return self.start, float(3.0 * self.start[0]) if self.steps == 1 else 0.0, self.steps == 400, False, {}
 
 
 class Forgetful(Slope):

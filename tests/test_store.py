@@ -404,7 +404,7 @@ def test_events_that_this_program_does_not_know_are_refused(stored, tmp_path):
     path = shutil.copy(stored, tmp_path / "s.db")
     with bps.SQLiteJournal(path) as journal:
         journal.append(Event("danced", {"when": "now"}), position=len(journal))
-    with pytest.raises(StoreError, match=r"event 4 is of a kind that this program does not know: 'danced'"):
+    with pytest.raises(StoreError, match=r"event 5 is of a kind that this program does not know: 'danced'"):
         bps.Study.open(path)
 
 

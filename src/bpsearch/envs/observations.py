@@ -13,6 +13,7 @@ from gymnasium import spaces
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.errors import InvalidArgumentError
 
+TEXT = np.dtype(np.uint32)  # of the numbers of characters
 LONGEST_TEXT = 256  # characters of a text whose space has no limit of its own
 _PLAIN = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -23,7 +24,7 @@ def empty_observations(space: gymnasium.Space[Any], *leading: int) -> Observatio
     if parts is not None:
         return {key: empty_observations(part, *leading) for key, part in parts.items()}
     if is_text(space):
-        return np.zeros((*leading, int(getattr(space, "max_length", LONGEST_TEXT))), np.int32)
+        return np.zeros((*leading, int(getattr(space, "max_length", LONGEST_TEXT))), TEXT)
     if not isinstance(space, _PLAIN):
         raise InvalidArgumentError(
             f"observations must be of a Box, Discrete, MultiDiscrete, MultiBinary or Text space, or of a Dict or Tuple "
@@ -75,4 +76,4 @@ def is_text(space: gymnasium.Space[Any]) -> bool:
 def _numbers(text: str, length: int) -> NumpyArray:
     if len(text) > length:
         raise InvalidArgumentError(f"a text must have at most {length} characters, got {text!r}")
-    return np.array([*map(ord, text), *[0] * (length - len(text))], np.int32)
+    return np.array([*map(ord, text), *[0] * (length - len(text))], TEXT)

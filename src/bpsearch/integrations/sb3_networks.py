@@ -106,15 +106,18 @@ def check_widths(tensors: Tensors, spaces: Spaces) -> None:
     for name, tensor in tensors.items():
         if (match := re.fullmatch(r"(.+)\.(\d+)\.weight", name)) and tensor.ndim == 2:
             layers.setdefault(match[1], {})[int(match[2])] = tensor
-    widest = max([sum(map(_flat_size, spaces)), *(len(t) for n, t in tensors.items() if "extractor.linear" in n)])
+    # Without convolutions and memory the first layers take the observations, those of critics the actions as well.
+    seen, acted = (int(gymnasium.spaces.flatdim(space)) for space in spaces)
+    plain = not any("features_extractor." in name or "lstm_" in name for name in tensors)
+    widest = max((len(t) for n, t in tensors.items() if ".linear.0.weight" in n or "lstm_" in n), default=0)
     size = 0
     for prefix, found in layers.items():
-        inputs = None
-        for layer in sorted(found):
+        inputs = seen + acted if prefix.startswith("critic") else seen
+        for at, layer in enumerate(sorted(found)):
             rows, columns = found[layer].shape
-            if inputs not in (None, columns):
+            if columns != inputs and (at or plain):
                 raise ValueError(f"{prefix}.{layer}.weight has the shape {(rows, columns)}, expected (any, {inputs})")
-            size += rows * (max(columns, widest) if inputs is None else columns)
+            size += rows * (columns if at or plain else max(columns, widest))
             inputs = rows
     size += sum(t.shape[-1] * len(t) for n, t in tensors.items() if ".weight_hh_l" in n or n.startswith("lstm_"))
     critics = {n.split(".")[1] for n in tensors if re.match(r"critic\.qf\d+\.", n)}
@@ -127,10 +130,6 @@ def check_widths(tensors: Tensors, spaces: Spaces) -> None:
     held = sum(tensor.numel() for tensor in tensors.values())
     if size > 2 * held + SPARE_NUMBERS:
         raise ValueError(f"a network of its widths has {size} numbers or more, but there are only {held}")
-
-
-def _flat_size(space: gymnasium.Space[Any]) -> int:
-    return int(gymnasium.spaces.flatdim(space)) if space.is_np_flattenable else 1
 
 
 def plain_parts(entry: Any) -> dict[str, Any]:

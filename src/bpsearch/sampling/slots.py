@@ -12,7 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.foreign import KINDS, own_array
-from bpsearch.envs.observations import empty_observations, write
+from bpsearch.envs.observations import TEXT, empty_observations, write
 from bpsearch.envs.resolve import Factory
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 
@@ -318,7 +318,8 @@ def accept(arrays: Observations, slot: int | None, values: Any) -> None:
             accept(array, slot, values[key])
         return
     index = slice(None) if slot is None else slot
-    if isinstance(values, str) or (isinstance(values, tuple | list) and values and isinstance(values[0], str)):
+    texts = (values,) if isinstance(values, str) else values
+    if arrays.dtype == TEXT and isinstance(texts, tuple | list) and all(isinstance(text, str) for text in texts):
         write(arrays, index, values)
         return
     if type(values) is not np.ndarray:

@@ -215,6 +215,8 @@ def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
                     asked_at[entry.number] = position
             else:
                 raise StoreError(f"event {position} is of a kind that this program does not know: {shown(kind)!r}")
+        except StoreError:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise StoreError(f"event {position} is not one of this program: {shown(repr(error))}") from error
     if sorted(entries) != list(range(len(entries))):
