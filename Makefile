@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
+.PHONY: help setup demo test test-slow test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ test: lint type check  ## every check: format, lint, types, tests, the README as
 
 check: setup  ## the tests alone
 	$(BIN)/pytest
+
+test-slow: setup  ## the tests that take longest: the paper's experiments end to end, kills, other systems
+	$(BIN)/pytest -m slow
 
 test-ray: setup  ## workers on a Ray cluster of two nodes on this computer
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'

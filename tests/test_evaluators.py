@@ -161,6 +161,7 @@ def test_ros_steps_against_the_mean_score_and_is_biased():
     assert abs(expected - truth) > 0.01
 
 
+@pytest.mark.slow
 def test_studies_are_kept_and_begun_alike(tmp_path):
     task, few = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
     two = run(task, "mc", METHODS["mc"], few)
@@ -225,6 +226,7 @@ def test_networks_are_the_agents(env_id):
     assert abs(sampled.value - known.value) < 4.0 * np.sqrt(known.variance / 60)
 
 
+@pytest.mark.slow
 def test_the_command_writes_what_it_measured(tmp_path):
     what = ["--tasks", "random-1,random-2", "--methods", "mc,as,auto,ros"]
     size = ["--studies", "3", "--budget", "10", "20", "--batch", "10"]

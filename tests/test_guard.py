@@ -211,6 +211,7 @@ bpsearch.cli.main()
 """
 
 
+@pytest.mark.slow
 def test_a_create_that_was_killed_is_taken_up(command):
     """At every point of its writes: the same command ends it, and only a whole study exists already."""
     for point in (1, 3, 7, 11):

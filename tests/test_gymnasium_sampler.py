@@ -279,6 +279,7 @@ def test_an_episode_without_an_end_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert bps.sample(partial(Toy, 1200), coin(), 1, horizon=1100).lengths == 1100
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Calling `close`")  # how Gymnasium reports that an answer is still due
 @pytest.mark.parametrize("how", ["segfault", "hang"])
 def test_processes_that_end_or_hang_are_replaced(how: str, tmp_path: Path) -> None:

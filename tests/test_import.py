@@ -119,6 +119,7 @@ for found in pkgutil.walk_packages(bps.__path__, "bpsearch."):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_systems_that_lack_what_linux_has(system, tmp_path):
     program = "".join(HIDE[name] for name in SYSTEMS[system]) + EVERYWHERE

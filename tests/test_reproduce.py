@@ -18,6 +18,8 @@ from bpsearch.paper.runs import Run, execute, means_only
 from bpsearch.paper.trials import Trials
 from test_cli import bpsearch
 
+pytestmark = pytest.mark.slow
+
 
 def means(run, directory, progress=lambda *_: None):
     return execute([run], directory, progress)[run.name]["means"]

@@ -14,6 +14,8 @@ from bpsearch.paper.reproduce import progress_display, run_experiments
 from bpsearch.paper.starts import returns_by_start
 from bpsearch.paper.step_choice import Reference, choose_step, diverged
 
+pytestmark = pytest.mark.slow
+
 BATCH = 20
 CARTPOLE = Domain(
     "cartpole-swingup",

@@ -529,6 +529,7 @@ def test_what_is_written_while_a_reader_opens_does_not_confuse_it(kind, tmp_path
 # Kills
 
 
+@pytest.mark.slow
 def test_kills_lose_nothing():
     """At every point of a write, and at three random moments; `benchmarks/kill_study.py` does a hundred."""
     script = Path(__file__).parent.parent / "benchmarks" / "kill_study.py"

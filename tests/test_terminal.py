@@ -49,6 +49,7 @@ def shown(process, until=None):
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["auto", "bpg"])
 def test_progress_is_live_in_a_terminal(method, tmp_path):
     arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--horizon", "50", "--method", method)
@@ -142,6 +143,7 @@ class Broken(gymnasium.Env):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_fault_gives_one_line_and_its_traceback_only_with_debug(debug, tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN)
