@@ -11,13 +11,14 @@ import bpsearch as bps
 from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.trials import Job, Trials, run_jobs
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 import sys, jax, numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import bpsearch as bps
 from bpsearch.paper.trials import Trials
 
-pytestmark = pytest.mark.slow
 assert len(jax.devices()) == int(sys.argv[1])
 trials = Trials(bps.BPG(1e-5), iterations=20, batch_size=50, seed=3, group=1)
 states, means = trials.run(bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), 7)

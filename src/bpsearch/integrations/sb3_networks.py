@@ -115,7 +115,9 @@ def check_widths(tensors: Tensors, spaces: Spaces) -> None:
         inputs = seen + acted if prefix.startswith("critic") else seen
         for at, layer in enumerate(sorted(found)):
             rows, columns = found[layer].shape
-            if columns != inputs and (at or plain):
+            # With state-dependent noise the last layer of SAC's actor is a list of one.
+            known = plain and not (prefix == "actor.mu" and "actor.latent_pi.0.weight" in tensors)
+            if columns != inputs and (at or known):
                 raise ValueError(f"{prefix}.{layer}.weight has the shape {(rows, columns)}, expected (any, {inputs})")
             size += rows * (columns if at or plain else max(columns, widest))
             inputs = rows

@@ -16,10 +16,11 @@ from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.study.requests import Request
 
 
-def check_answer(request: Request, trajectories: Trajectories, identity: str) -> None:
-    """Refuse the episodes of another request, or of another behavior.
+def check_answer(policy: Policy, request: Request, trajectories: Trajectories, identity: str) -> None:
+    """Refuse episodes of which the policy does not speak, those of another request, or of another behavior.
 
     Args:
+        policy: the evaluation policy.
         request: the request.
         trajectories: the episodes.
         identity: that came with them; empty if none did.
@@ -35,6 +36,7 @@ def check_answer(request: Request, trajectories: Trajectories, identity: str) ->
     told = trajectories.behavior_parameters
     if told is not None and not np.array_equal(np.asarray(request.behavior.flat), told):
         raise InvalidTrajectoriesError(f"the episodes were not collected by the behavior of request {request.number}")
+    check_fit(policy, trajectories)
     if identity:
         check_log_probs(request.behavior, trajectories, request.number)
 

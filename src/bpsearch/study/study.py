@@ -22,7 +22,7 @@ from bpsearch.runners.choice import Workers, runner_for
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info
-from bpsearch.study.acceptance import check_answer, check_fit
+from bpsearch.study.acceptance import check_answer
 from bpsearch.study.conclusion import conclude
 from bpsearch.study.journal import Journal
 from bpsearch.study.opening import open_journal
@@ -199,8 +199,7 @@ class Study:
         entry = self._progress.open_entry(number)
         check_type("batch", batch, Trajectories, "Trajectories")
         check_type("request", request, str, "the identity of a request")
-        check_answer(self._request(entry), batch, request)
-        check_fit(self.policy, batch)
+        check_answer(self.policy, self._request(entry), batch, request)
         return self._progress.tell(entry, batch)
 
     def count(self, entry: Entry, batch: Trajectories) -> Info:
