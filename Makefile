@@ -12,7 +12,7 @@ help:  ## list the targets
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("bpsearch needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gymnax,minari,mujoco,sb3-contrib]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,gymnax,minari,mujoco,sb3-contrib]'
 	@touch $(STAMP)
 
 setup: $(STAMP)  ## create the virtual environment and install bpsearch into it

@@ -38,6 +38,7 @@ class Actor(torch.nn.Module):
         return Categorical(logits=self.head(torch.tanh(self.body(observations))))
 
 
+@pytest.mark.slow
 def test_every_method_agrees_with_a_long_run_of_monte_carlo() -> None:
     """z-tests at a false-alarm rate of 1e-6 each, against 1000 episodes of Monte Carlo with another seed."""
     with bps.environment("CartPole-v1", horizon=200) as sampler:

@@ -291,6 +291,7 @@ def test_processes_that_end_or_hang_are_replaced(how: str, tmp_path: Path) -> No
     assert_same(survived, bps.sample(partial(env, 0), coin(), 8, seed=0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*Worker|.*Traceback|.*Raising the last")  # how Gymnasium reports a dead worker
 def test_an_episode_that_crashes_in_another_process_is_named() -> None:
     starts = bps.sample(Toy, coin(), 12, seed=0, horizon=1).observations[:, 0, 1]

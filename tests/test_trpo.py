@@ -46,6 +46,7 @@ def test_advantages_are_those_of_the_definition(gae_lambda):
     assert not advantages[~mask].any()
 
 
+@pytest.mark.slow
 def test_training_improves_within_the_trust_region():
     """Ten iterations: the return rises by more than 5 standard errors of its difference."""
     env = bps.envs.cartpole_swingup()

@@ -161,6 +161,7 @@ def test_a_three_batch_study_is_unbiased_through_all_that_the_default_search_dec
     assert (probs * (moved > 1e-6)).sum() > 0.1, "the third batch often had another behavior"
 
 
+@pytest.mark.slow
 def test_the_updated_model_is_biased():
     biases = []
     for case in SMALL_CASES:
