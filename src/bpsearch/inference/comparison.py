@@ -197,9 +197,10 @@ class Comparison:
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the comparison: one HTML file that needs no network."""
-        from bpsearch.report.comparison_page import write_page
+        from bpsearch.report.comparison_page import render
+        from bpsearch.report.layout import write_page
 
-        return write_page(self, path)
+        return write_page(render(self), path)
 
     def __str__(self) -> str:
         from bpsearch.report.comparison_words import describe

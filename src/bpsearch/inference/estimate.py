@@ -206,9 +206,10 @@ class Estimate:
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the estimate: one HTML file that needs no network."""
-        from bpsearch.report.page import write_page
+        from bpsearch.report.layout import write_page
+        from bpsearch.report.page import render
 
-        return write_page(self, check_path("path", path))
+        return write_page(render(self), check_path("path", path))
 
     def _savings(self, error: MeanError | None) -> float | None:
         plain = self.diagnostics.monte_carlo_variance

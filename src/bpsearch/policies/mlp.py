@@ -4,6 +4,7 @@ import itertools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -294,5 +295,7 @@ def _random_layers(
     return tuple(w.astype(dtype) for w in weights), tuple(np.zeros(out, dtype) for _, out in pairs)
 
 
+@cache
 def _reals(size: int, dtype: np.dtype[Any]) -> gymnasium.spaces.Box:
+    # Made once: samplers ask for a policy's spaces at every step, and a Box takes as long to make as a small network.
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,), dtype.type)

@@ -1,16 +1,10 @@
 """The page about a comparison: a single HTML file with its figures inside, which needs no network."""
 
-from datetime import date
-from importlib.resources import files
-from pathlib import Path
-
-from jinja2 import Environment, StrictUndefined
-
-from bpsearch._core.versions import versions
 from bpsearch.inference.comparison import Comparison
 from bpsearch.report import comparison_words as words
 from bpsearch.report.comparison_figures import draw_figures
 from bpsearch.report.json import plain
+from bpsearch.report.layout import render_page
 from bpsearch.report.numbers import brackets, round_to, significant
 
 # Settings of the environment, which `bps.environment` takes.
@@ -19,15 +13,13 @@ _OF_ENV = ("env_kwargs", "horizon", "discount", "num_envs", "vectorization")
 
 def render(comparison: Comparison) -> str:
     """The page of a `Comparison`, as HTML."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template = environment.from_string(_read("comparison.html"))
     single = comparison.differences[0] if len(comparison.differences) == 1 else None
     headline = words.headline(comparison)
     level = comparison.design.level
     saved = [words.savings_text(found) for found in comparison.differences] if single is not None else []
-    return template.render(
+    return render_page(
+        "comparison.html",
         comparison=comparison,
-        style=_read("page.html").split("<style>")[1].split("</style>")[0],  # all pages look alike
         headline=headline,
         subject=_subject(comparison),
         verdict=headline.split(";")[0] if single is None else words.verdict(comparison, single),
@@ -42,18 +34,8 @@ def render(comparison: Comparison) -> str:
         ranking=[_place(comparison, at) for at in range(len(comparison.ranking))],
         figures=draw_figures(comparison),
         repeat=repeat_lines(comparison),
-        settings={name: _shown(value) for name, value in comparison.settings.items() if value is not None},
-        versions=versions(),
-        date=date.today().isoformat(),
+        settings={name: _listed(value) for name, value in comparison.settings.items()},
     )
-
-
-def write_page(comparison: Comparison, path: str | Path) -> Path:
-    """Write the page, in a directory that is made if there is none."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(comparison), encoding="utf-8")
-    return path
 
 
 def repeat_lines(comparison: Comparison) -> str:
@@ -79,10 +61,6 @@ def repeat_lines(comparison: Comparison) -> str:
     if "'<" in call:
         return f"# Made in Python: put your objects in place of those in <>.\n# {call}"
     return f"import bpsearch as bps\n{call}"
-
-
-def _read(name: str) -> str:
-    return (files("bpsearch.report") / name).read_text(encoding="utf-8")
 
 
 def _subject(comparison: Comparison) -> str:
@@ -118,8 +96,7 @@ def _place(comparison: Comparison, at: int) -> tuple[str, ...]:
     )
 
 
-def _shown(value: object) -> str:
+def _listed(value: object) -> object:
+    """Names with what they stand for, in a line; another setting as it is."""
     text = plain(value)
-    if isinstance(text, dict):
-        return ", ".join(f"{name}: {part}" for name, part in text.items())
-    return text if isinstance(text, str) else repr(text)
+    return ", ".join(f"{name}: {part}" for name, part in text.items()) if isinstance(text, dict) else value

@@ -1,19 +1,11 @@
 """The page about one estimate: a single HTML file with its figures inside, which needs no network."""
 
-import re
-from datetime import date
-from importlib.resources import files
-from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup, escape
-
-from bpsearch._core.versions import versions
 from bpsearch.inference.estimate import Estimate
 from bpsearch.report import words
 from bpsearch.report.figures import draw_figures
-from bpsearch.report.json import plain
+from bpsearch.report.layout import render_page
 from bpsearch.report.numbers import percent, significant
 from bpsearch.report.repeat import repeat_lines
 
@@ -29,10 +21,8 @@ class Row(NamedTuple):
 
 def render(estimate: Estimate) -> str:
     """The page of an `Estimate`, as HTML."""
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"begin": _begin, "code": _code}
-    template = environment.from_string((files("bpsearch.report") / "page.html").read_text(encoding="utf-8"))
-    return template.render(
+    return render_page(
+        "page.html",
         estimate=estimate,
         value=words.value_text(estimate),
         sentence=words.sentence(estimate),
@@ -44,19 +34,9 @@ def render(estimate: Estimate) -> str:
         numbers=_numbers(estimate),
         savings_basis=words.savings_basis(estimate),
         figures=draw_figures(estimate),
-        settings={name: _shown(value) for name, value in estimate.settings.items() if value is not None},
+        settings=estimate.settings,
         repeat=repeat_lines(estimate),
-        versions=versions(),
-        date=date.today().isoformat(),
     )
-
-
-def write_page(estimate: Estimate, path: str | Path) -> Path:
-    """Write the page, in a directory that is made if there is none."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render(estimate), encoding="utf-8")
-    return path
 
 
 def _rows(estimate: Estimate) -> list[Row]:
@@ -88,18 +68,3 @@ def _numbers(estimate: Estimate) -> dict[str, str]:
             "largest share of weight": percent(found.largest_weight_share),
         }
     return known
-
-
-def _begin(text: str) -> str:
-    """As a sentence begins."""
-    return text[0].upper() + text[1:]
-
-
-def _code(text: str) -> Markup:
-    """What stands between backticks as code; all is escaped."""
-    return Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text))))
-
-
-def _shown(value: object) -> str:
-    text = plain(value)
-    return text if isinstance(text, str) else repr(text)
