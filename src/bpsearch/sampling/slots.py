@@ -122,6 +122,7 @@ class EnvSlots(Slots):
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the environments of `slots`."""
+        self.doubtful = False
         for slot, seed in zip(slots, seeds, strict=True):
             env = self._envs[slot]
             if env is None:
@@ -131,8 +132,11 @@ class EnvSlots(Slots):
                 observation, _ = env.reset(seed=seed)
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            accept(self.observations, slot, observation)
-        self.doubtful = True
+            if type(observation) is int and observation in self._states:
+                self.observations[slot] = observation  # type: ignore[index, assignment]
+            else:
+                self.doubtful = True
+                accept(self.observations, slot, observation)
 
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
