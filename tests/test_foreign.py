@@ -230,6 +230,37 @@ def test_a_policy_file_takes_at_most_twice_what_it_holds(tmp_path):
     assert request_of(tmp_path / "small.npz") == ""
 
 
+LOADING_SB3 = """
+import resource, sys
+from stable_baselines3 import PPO
+import bpsearch as bps
+arguments = {"device": "cpu", "n_steps": 8, "batch_size": 8}
+for width in (2, 1500):
+    network = {"net_arch": [width, width], "ortho_init": False}
+    model = PPO("MlpPolicy", "CartPole-v1", policy_kwargs=network, **arguments)
+    model.save(f"{sys.argv[1]}/{width}")
+    numbers = sum(parameter.numel() for parameter in model.policy.parameters())
+    del model
+    if width > 2:
+        # The peak of making it is not to hide that of reading it.
+        open("/proc/self/clear_refs", "w").write("5")
+    status = open("/proc/self/status").read()
+    before = int(status.split("VmHWM:")[1].split()[0])
+    bps.load_sb3(f"{sys.argv[1]}/{width}", "CartPole-v1")
+print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) - before, 8 * numbers // 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_an_sb3_file_takes_at_most_twice_what_it_holds(tmp_path):
+    """In 64 bit, and 64 MiB."""
+    pytest.importorskip("stable_baselines3")
+    command = [sys.executable, "-c", LOADING_SB3, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    more, held = map(int, done.stdout.split())
+    assert more < 2 * held + 64 * 1024, (more, held)
+
+
 def test_sb3_files_that_claim_more_than_they_hold_are_refused(tmp_path):
     torch = pytest.importorskip("torch")
     pytest.importorskip("stable_baselines3")

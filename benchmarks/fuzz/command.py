@@ -64,7 +64,7 @@ def run(runs: int, seed: int, folder: Path, tally: Tally) -> None:
         except Exception as error:
             tally.complain(f"{type(error).__name__}: {error!s:.200}", how)
             continue
-        usage = done.code == 2 and ("Usage:" in done.err or "Usage:" in done.out)  # Typer's own, several lines
+        usage = done.code == 2 and len(call) == 1 and "Usage:" in done.err  # a group of commands shows its help
         line = done.err.removesuffix("\n").isprintable() and done.err.startswith("bpsearch: ")
         if done.code == 0 or usage or (done.code == 2 and line):
             tally.count(f"exit code {done.code}")

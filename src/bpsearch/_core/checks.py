@@ -43,10 +43,15 @@ def check_path(name: str, value: object) -> Path:
     return Path(value)
 
 
+LARGEST_INTEGER = 2**53  # all of them are 64-bit floats, too
+
+
 def check_integer(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Return `value` as an int if it is a whole number not below `at_least`."""
+    """Return `value` as an int if it is a whole number from `at_least` to `LARGEST_INTEGER`."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
         raise InvalidArgumentError(f"{name} must be a whole number of at least {at_least}, got {quote(value)}")
+    if int(value) > LARGEST_INTEGER:
+        raise InvalidArgumentError(f"{name} must be at most 2^53, got {quote(value)}")
     return int(value)
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,6 +48,7 @@ def options(
 
 
 _settings = {"debug": False}
+_USAGE: Any = typer.BadParameter.__bases__[0]  # of Click, which newer versions of Typer have under a name of their own
 
 app.command(epilog="Example: bpsearch evaluate --env CartPole-v1 --policy ppo.zip --episodes 1000 --out report")(
     evaluate
@@ -182,14 +183,30 @@ def train(
 def main() -> None:
     """Run the command; what goes wrong gives one clear line, and the traceback only with --debug."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False) or 0)
+    except typer.Abort:
+        typer.echo("bpsearch: stopped", err=True)
+        sys.exit(130)
     except Exception as error:
-        if _settings["debug"]:
+        usage = _usage(error)
+        if usage is None and _settings["debug"]:
             raise
-        mistake = isinstance(error, BPSearchError | OSError)  # of the call, or of the files that it names
+        mistake = usage is not None or isinstance(error, BPSearchError | OSError)  # of the call, or its files
         # Messages that quote another library's may have several lines.
-        text = printable(" ".join(str(error).split()))
+        text = printable(" ".join((usage or str(error)).split()))
         if not mistake:
             text = f"failed by {type(error).__name__}: {text} (bpsearch --debug ... shows where)"
         typer.echo(f"bpsearch: {text}", err=True)
         sys.exit(2 if mistake else 1)
+
+
+def _usage(error: Exception) -> str | None:
+    """What is wrong with the options, in Typer's words, and where to read of them; None for other errors."""
+    if not isinstance(error, _USAGE):
+        return None
+    known: Any = error
+    if type(error).__name__ == "NoArgsIsHelpError":  # not a mistake: a command without arguments shows its help
+        known.show()
+        sys.exit(known.exit_code)
+    command = "bpsearch" if known.ctx is None else known.ctx.command_path
+    return f"{known.format_message().rstrip('.')}; see {command} --help"

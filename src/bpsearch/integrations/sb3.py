@@ -84,10 +84,16 @@ def of_policy(
     statistics: Statistics | None = None,
     adapt: str | Sequence[str] | None = None,
     notes: Sequence[str] = (),
+    *,
+    copies: bool = True,
 ) -> TorchPolicy | FunctionPolicy:
-    """The same for an SB3 policy module and the spaces of the environment in which it is to run."""
+    """The same for an SB3 policy module and the spaces of the environment in which it is to run.
+
+    Without `copies` the module is the caller's no longer.
+    """
     kinds = {kind.__name__ for kind in type(policy).__mro__}
-    policy = _copied(policy)
+    policy = _copied(policy) if copies else policy
+    policy.set_training_mode(False)
     bridge = Bridge(spaces[0], policy.observation_space, statistics)
     name = type(policy).__name__
     if isinstance(policy, DQNPolicy | TD3Policy) or kinds.intersection(_GREEDY):
@@ -114,7 +120,8 @@ def of_policy(
             "is not known; a function that gives its actions can be evaluated by Monte Carlo, if they depend on the "
             "observation alone"
         )
-    return TorchPolicy.of(Architecture(module, *spaces, adapt, cast=False, name=name, notes=notes, drawn=DRAWN))
+    words: dict[str, Any] = {"name": name, "notes": notes, "drawn": DRAWN}
+    return TorchPolicy.of(Architecture(module, *spaces, adapt, cast=False, copies=False, **words))
 
 
 def _copied(policy: BasePolicy) -> BasePolicy:
@@ -129,6 +136,4 @@ def _copied(policy: BasePolicy) -> BasePolicy:
                 if isinstance(first, torch.Tensor | Distribution):
                     setattr(forgetful, name, None)
             memo[id(remembered)] = forgetful
-    copied = copy.deepcopy(policy, memo).cpu()
-    copied.set_training_mode(False)
-    return copied
+    return copy.deepcopy(policy, memo).cpu()

@@ -23,7 +23,7 @@ def of_policy(
 ) -> TorchPolicy:
     """A recurrent or a maskable policy; see `sb3.of_policy`."""
     name = type(policy).__name__
-    words: dict[str, Any] = {"cast": False, "name": name, "notes": notes, "drawn": DRAWN}
+    words: dict[str, Any] = {"cast": False, "copies": False, "name": name, "notes": notes, "drawn": DRAWN}
     if hasattr(policy, "lstm_actor"):
         return RecurrentTorchPolicy.of(Architecture(_Recurrent(policy, bridge), *spaces, adapt, **words))
     masked = masked_space(*spaces)

@@ -92,6 +92,8 @@ def build(data: Mapping[str, Any], tensors: Tensors, spaces: Spaces) -> BasePoli
         if noise is not None and "stable_baselines3.common" in module:
             settings["full_std"] = noise.shape[-1] != 1 or spaces[1].shape == (1,)
     check_widths(tensors, spaces)
+    if module.split(".")[1] == "common":
+        settings["ortho_init"] = False  # of weights that will be replaced
     policy: BasePolicy = policy_class(*spaces, no_schedule, **settings)
     return policy
 

@@ -4,6 +4,7 @@ import copy
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -29,6 +30,7 @@ class Architecture:
         observation_space: of the environment.
         action_space: of the environment.
         adapt: which parameters.
+        copies: whether the module stays the caller's, who may train it on.
         cast: whether the module wants floating-point observations in the type of its parameters.
         name: what errors call the policy; the module's class by default.
         notes: what a reader of the policy's value should know.
@@ -43,6 +45,7 @@ class Architecture:
         action_space: gymnasium.Space[Any],
         adapt: str | Sequence[str] | None,
         *,
+        copies: bool = True,
         cast: bool = True,
         name: str = "",
         notes: Sequence[str] = (),
@@ -51,20 +54,17 @@ class Architecture:
     ) -> None:
         self.name = name or type(module).__name__
         self.notes, self.drawn, self.sees_masks = tuple(notes), drawn, sees_masks
-        self.module = copy.deepcopy(module).cpu().eval().requires_grad_(True)
+        self.module = (copy.deepcopy(module) if copies else module).cpu().eval().requires_grad_(True)
         self.observation_space = observation_space
         everything = dict(self.module.named_parameters())
         if not everything:
             raise InvalidArgumentError(f"the module has no parameters that a search could adapt: {module}")
         self._dtype = next(iter(everything.values())).dtype if cast else None
-        examples = _two_observations(observation_space)
-        if sees_masks:
-            examples["action_mask"][:] = 1  # every action is allowed
+        examples = self._examples()
         output = self.module(self.tensors(examples))
         self.head: Head = head_of(output, action_space)
         self._adapted = self._choose(everything, output, adapt)
         self.initial = np.concatenate([p.detach().double().numpy().ravel() for p in self._adapted])
-        self.layers = self._linear_layers(examples)
         self.in_numpy = self._numpy_actor(examples)
         self._lock = threading.RLock()
         self._present: Array | None = None
@@ -77,7 +77,7 @@ class Architecture:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.RLock()
-        self.in_numpy = self._numpy_actor(_two_observations(self.observation_space))
+        self.in_numpy = self._numpy_actor(self._examples())
 
     @contextmanager
     def at(self, vector: Array) -> Iterator[Head]:
@@ -143,20 +143,32 @@ class Architecture:
         drawn = [self.head.draw_from(arrays, middle) for arrays in (found(np.asarray(observations), 2), expected)]
         return found if all(map(np.allclose, *drawn)) else None
 
-    def _linear_layers(self, observations: Observations) -> LinearLayers | None:
-        """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes."""
-        layers = LinearLayers.of(self.module, self._adapted)
-        output = self.module(self.tensors(observations))
-        actions = torch.from_numpy(self.head.draw(output, np.full((2, self.head.uniforms), 0.5))[0])
+    @cached_property
+    def layers(self) -> LinearLayers | None:
+        """The layers that own the adapted parameters, if these act through them alone: a module may do as it likes.
 
-        def log_probs() -> torch.Tensor:
-            return self.head.log_prob(self.module(self.tensors(observations)), actions)
+        Found when they are first needed: that takes several times the memory of the parameters.
+        """
+        layers, observations = LinearLayers.of(self.module, self._adapted), self._examples()
+        with self._lock:
+            output = self.module(self.tensors(observations))
+            actions = torch.from_numpy(self.head.draw(output, np.full((2, self.head.uniforms), 0.5))[0])
 
-        found = None if layers is None else layers.scores(log_probs, np.ones(2, int))
-        if found is None:
-            return None
-        expected = np.stack([self.gradient(log_probs()[row]) for row in range(2)])
+            def log_probs() -> torch.Tensor:
+                return self.head.log_prob(self.module(self.tensors(observations)), actions)
+
+            found = None if layers is None else layers.scores(log_probs, np.ones(2, int))
+            if found is None:
+                return None
+            expected = np.stack([self.gradient(log_probs()[row]) for row in range(2)])
         return layers if np.allclose(found, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max()) else None
+
+    def _examples(self) -> Any:
+        """Two observations; every action is allowed."""
+        examples = _two_observations(self.observation_space)
+        if self.sees_masks:
+            examples["action_mask"][:] = 1
+        return examples
 
 
 def _is_under(name: str, prefix: str) -> bool:

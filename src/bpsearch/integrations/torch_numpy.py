@@ -12,7 +12,7 @@ from bpsearch._core.arrays import NumpyArray
 
 def _tanh(values: NumpyArray) -> NumpyArray:
     """1 − 2 / (exp(2x) + 1): to within rounding `np.tanh`, in half its time."""
-    found = np.exp(np.minimum(values + values, 700.0))
+    found: NumpyArray = np.exp(np.minimum(values + values, 700.0))
     found += 1.0
     np.divide(-2.0, found, out=found)
     found += 1.0

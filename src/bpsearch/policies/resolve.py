@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard
 
 from numpy.typing import ArrayLike
 
+from bpsearch._core.checks import quote
 from bpsearch._core.plugins import ask_plugins
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, adapt, spaces_of
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
@@ -92,7 +93,7 @@ def load(
         return of_callable(source, spaces_of(env, env_kwargs))
     raise PolicyFileError(
         f"policy must be a bpsearch policy, a Stable-Baselines3 model, a torch module, a function, or the path of a "
-        f".zip or .npz file, got {source!r}"
+        f".zip or .npz file, got {quote(source)}"
     )
 
 

@@ -1,7 +1,7 @@
 """Who runs the episodes: the contract of runners."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -62,7 +62,7 @@ class Runner(ABC):
         """
 
     def expect(  # noqa: B027
-        self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int, resets: int = 0
+        self, behavior: Policy, sizes: Iterable[int], *, seed: int, batch: int, resets: int = 0
     ) -> None:
         """Batches that will be run, number `batch` and those after it, by the same behavior.
 

@@ -1,6 +1,6 @@
 """Which runner: for what people name as environment, and as workers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
@@ -46,7 +46,7 @@ class _Borrowed(Runner):
         self.no_resets = self._runner.no_resets
         return found
 
-    def expect(self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int, resets: int = 0) -> None:
+    def expect(self, behavior: Policy, sizes: Iterable[int], *, seed: int, batch: int, resets: int = 0) -> None:
         self._runner.expect(behavior, sizes, seed=seed, batch=batch, **({"resets": resets} if resets else {}))
 
 

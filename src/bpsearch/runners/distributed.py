@@ -1,6 +1,6 @@
 """Episodes by workers: in processes, on a cluster, wherever a backend has them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -79,7 +79,7 @@ class Distributed(Runner):
             self.no_resets = "starts do not come again when the environment is reset with the same seed"
         return found
 
-    def expect(self, behavior: Policy, sizes: Sequence[int], *, seed: int, batch: int, resets: int = 0) -> None:
+    def expect(self, behavior: Policy, sizes: Iterable[int], *, seed: int, batch: int, resets: int = 0) -> None:
         """Begin batches as long as workers will soon have nothing to do."""
         for number, episodes in enumerate(sizes, start=batch):
             if not self._scheduler.hungry:

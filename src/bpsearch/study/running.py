@@ -29,14 +29,15 @@ def run_batches(
         return Ended.TARGET
     further: dict[str, Any] = {"resets": resets} if resets else {}
     size = study.method.batch_size
-    sizes = [min(size, episodes - start) for start in range(0, episodes, size)]
-    for at, count in enumerate(sizes):
-        if at and time.monotonic() > deadline:
+    for start in range(0, episodes, size):
+        if start and time.monotonic() > deadline:
             return Ended.TIME_LIMIT
         # Nobody else is to answer this request: it is written with its episodes, or not at all.
         entry, behavior = study.next_request()
         if not study.method.search.moves:
-            runner.expect(behavior, sizes[at:], seed=study.seed, batch=entry.number, **further)
+            sizes = (min(size, episodes - later) for later in range(start, episodes, size))
+            runner.expect(behavior, sizes, seed=study.seed, batch=entry.number, **further)
+        count = min(size, episodes - start)
         # Without a name, the batch is let go before the next is run.
         info = study.count(entry, runner.run(behavior, count, seed=study.seed, batch=entry.number, **further))
         if on_batch is not None:
