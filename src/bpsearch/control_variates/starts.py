@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch.control_variates.base import ControlVariate
-from bpsearch.control_variates.features import CANDIDATES, Scale, expand
+from bpsearch.control_variates.features import CANDIDATES, Moments, Scale, expand
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -23,20 +23,26 @@ Proxy = Callable[[Observations], NumpyArray]
 
 
 @dataclass(frozen=True, eq=False)
-class SeenStarts:
-    """Starts (n, d) with what came of them (n,); the sums over them and their further starts, to scale features by."""
+class StartsOfGroup:
+    """Starts (n, d) with what came of them (n,)."""
 
     starts: NumpyArray
     targets: NumpyArray
+
+
+@dataclass(frozen=True, eq=False)
+class SeenStarts:
+    """The starts of some groups of episodes; the sums over them and their further starts, to scale features by.
+
+    Groups are kept apart, so that what several sums have in common is computed once.
+    """
+
+    groups: tuple[StartsOfGroup, ...]
     pool: Scale
 
     def __add__(self, other: "SeenStarts") -> "SeenStarts":
         """Those of both."""
-        return SeenStarts(
-            np.concatenate([self.starts, other.starts]),
-            np.concatenate([self.targets, other.targets]),
-            self.pool + other.pool,
-        )
+        return SeenStarts(self.groups + other.groups, self.pool + other.pool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +118,7 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         owners = np.repeat(groups, summary["counts"])
         return [
             SeenStarts(
-                starts[groups == group],
-                targets[groups == group],
+                (StartsOfGroup(starts[groups == group], targets[groups == group]),),
                 Scale.of(starts[groups == group]) + Scale.of(resets[owners == group]),
             )
             for group in range(count)
@@ -124,11 +129,11 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         scale = evidence[0].pool
         for seen in evidence[1:]:
             scale = scale + seen.pool
+        every = {id(group): group for seen in evidence for group in seen.groups}
+        moments = {at: Moments.of(expand(scale(group.starts)), group.targets) for at, group in every.items()}
         rows = []
         for seen in evidence:
-            features = expand(scale(seen.starts)).astype(np.float64)
-            centered, target = features - features.mean(axis=0), seen.targets - seen.targets.mean()
-            products, correlation = centered.T @ centered, centered.T @ target
+            products, correlation = Moments.add([moments[id(group)] for group in seen.groups]).centered()
             rows.append([candidate.solve(scale.size, products, correlation) for candidate in CANDIDATES])
         return StartFit(scale, np.array(rows))
 
