@@ -49,8 +49,8 @@ def push(observation: Any) -> Any:
 
 
 def balance(observation: Any) -> Any:
-    """InvertedPendulum-v5: linear feedback that is a little too weak, so that some starts fall."""
-    return np.array([np.clip(observation @ np.array([0.2, 3.0, 0.3, 0.6]), -3.0, 3.0)])
+    """InvertedPendulum-v5: linear feedback that is too weak: it falls, sooner or later."""
+    return np.array([np.clip(observation @ np.array([0.1, 2.0, 0.1, 0.1]), -3.0, 3.0)])
 
 
 def stand(observation: Any) -> Any:
