@@ -263,3 +263,66 @@ def test_the_critic_of_an_agent_is_a_feature():
     batch = bps.sample("Pendulum-v1", policy, 2, seed=0, resets=2, horizon=3)
     assert Starts().bind(policy, 1.0).summarize(batch)["starts"].shape == (2, 4)
     assert bps.shipped_policy("gridworld-early").critic(np.array([0])) is None
+
+
+def a_bend(starts: Any) -> np.ndarray:
+    return np.asarray(np.abs(starts[:, 0] - 0.3))
+
+
+class Bend(Slope):
+    """Pays what no line explains: |x − 0.3| of the start."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.start, float(a_bend(self.start[None])[0]) if self.steps == 1 else 0.0, self.steps == 400, False, {}
+
+
+def test_a_proxy_helps_from_few_episodes_and_a_bad_one_does_no_harm(tmp_path):
+    def evaluate(**more):
+        return bps.evaluate(lambda observation: 0, Bend, 30, seed=0, resets=50, **more)
+
+    plain = evaluate()
+    helped = evaluate(proxy=a_bend)
+    assert helped.tight_savings > 3.0 * plain.tight_savings
+    assert helped.settings["proxy"] == "<a_bend>"
+    useless = evaluate(proxy=lambda starts: np.sin(1e4 * starts[:, 1]))
+    assert useless.tight_savings > 0.8 * plain.tight_savings
+    stored = evaluate(proxy=a_bend, store=tmp_path / "s.db")
+    assert stored.value == helped.value
+    with pytest.raises(bps.errors.SettingsMismatchError, match="proxy"):
+        evaluate(store=tmp_path / "s.db")
+    compared = bps.compare({"a": lambda observation: 0, "b": lambda observation: 1}, Bend, 30, seed=0, proxy=a_bend)
+    assert compared.estimates["a"].explained_by["starts"] > 0.5
+    assert compared.settings["proxy"] == "<a_bend>"
+    planned = bps.plan(lambda observation: 0, Bend, 40, seed=0, proxy=a_bend)
+    assert planned.savings.estimate > 3.0
+
+
+def test_with_a_proxy_pictures_can_be_starts():
+    def darkness(starts: Any) -> np.ndarray:
+        return -np.asarray(starts["picture"], float).mean(axis=(1, 2))
+
+    policy = bps.policies.resolve.load(lambda observation: 0, Pictures)
+    control = Starts(proxy=darkness).bind(policy, 1.0)
+    assert control.refuse(policy) == control.too_large(policy) == ""
+    batch = bps.sample(Pictures, policy, 5, seed=0)
+    pictures = np.random.default_rng(0).integers(0, 255, (5, 3, 16, 16), dtype=np.uint8)
+    batch = replace(batch, resets={"picture": pictures})
+    summary = control.summarize(batch)
+    np.testing.assert_allclose(summary["starts"][:, 0], darkness({"picture": batch.observations["picture"][:, 0]}))
+    assert summary["resets"].shape == (15, 1)
+
+
+@pytest.mark.parametrize(
+    ("proxy", "method", "message"),
+    [
+        (lambda starts: np.zeros(3), "auto", r"one number for each of the 30 starts .* shape \(3,\)"),
+        (lambda starts: np.full(len(starts), np.nan), "auto", "finite numbers, got nan for start 0 of 30"),
+        (lambda starts: ["low"] * len(starts), "auto", "one number for each"),
+        ("a text", "auto", "a function of many starts, got 'a text'"),
+        (a_bend, "mc", "learns from starts"),
+    ],
+)
+def test_a_proxy_that_cannot_serve_is_refused(proxy, method, message):
+    with pytest.raises(bps.errors.InvalidArgumentError, match=message):
+        bps.evaluate(lambda observation: 0, Bend, 30, method, seed=0, proxy=proxy)

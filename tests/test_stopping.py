@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pickle
 import signal
 import threading
 import time
@@ -128,10 +129,24 @@ def test_looking_after_every_batch_costs_as_much_for_the_last_as_for_the_first(m
     found = bps.Study(POLICY, in_batches_of(20, method), seed=0).run(MDP, episodes=20 * batches, target=target)
     assert found.episodes == 20 * batches
     assert work["value"] == work["summarize"] == batches
-    assert work["advance"] == batches, "also for the one estimate at the end"
+    assert work["advance"] == (batches if kind == "asymptotic" else 0), "nobody has asked for the other one"
+    assert found.anytime_interval() == found.anytime_interval()
+    assert work["advance"] == batches, "once, also for the one estimate at the end"
     assert work["conclude"] == 1
     assert work["add"] == (batches if kind == "certified" else 0)
     assert {largest[name] for name in ("advance", "value", "summarize")} == {20}
+
+
+def test_the_anytime_interval_of_an_estimate_does_not_depend_on_when_it_is_asked_for():
+    """At once, after more batches were told and looked at, in a copy from another process: the same to the last bit."""
+    study, at_once = (bps.Study(POLICY, in_batches_of(20, "auto"), seed=4) for _ in range(2))
+    before = [study.run(MDP, episodes=100) for _ in range(3)]
+    expected = [at_once.run(MDP, episodes=100).sequence for _ in range(3)]
+    copied = pickle.loads(pickle.dumps(before[1]))
+    assert study.sequential_values().keys() == set(range(15))
+    assert [estimate.sequence for estimate in before] == expected
+    assert copied.sequence == expected[1]
+    assert copied.value == before[1].value
 
 
 def test_looks_are_those_of_all_batches_at_once_in_whatever_order_they_come():

@@ -37,7 +37,7 @@ def estimate_of(values, *, returns=None, log_weights=None, **changes):
         unbiased=True,
         error=error,
         tight_error=error,
-        sequence=sequence,
+        find_sequence=lambda: sequence,
         diagnostics=diagnose(data, batches[-1], error),
         history=History.of(batches, [log_weights[part] for part in parts], [1.0] * len(parts)),
         data=data,

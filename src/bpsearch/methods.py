@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bpsearch._core.arrays import Proxy
 from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
 from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
@@ -90,6 +91,18 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "as": _advantage_sum,
     "dr-bpg": _dr_bpg,
 }
+
+
+def with_proxy(method: Method, proxy: Proxy) -> Method:
+    """The method with a function of starts among what its start control variate learns from."""
+    controls = method.valuation.control_variates
+    learned = tuple(control.with_proxy(proxy) for control in controls)
+    if learned == controls:
+        raise InvalidArgumentError(
+            f"proxy is for a method that learns from starts, such as 'auto' for an expected return, got one with the "
+            f"method {method.name!r}; leave it out, or give another method"
+        )
+    return replace(method, valuation=replace(method.valuation, control_variates=learned))
 
 
 def find_method(method: "str | Method | AnySearch", env: CompiledEnv | None = None) -> Method:

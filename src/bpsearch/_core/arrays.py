@@ -4,6 +4,7 @@ Signatures say shapes and types of elements in jaxtyping's notation: `Float[Arra
 reads the `Array` in it; the rest is for people, and for `isinstance` in the tests.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -31,3 +32,6 @@ else:
     NumpyArray = np.ndarray
     Scalar = Flag = Array
     Observations = Array | dict
+
+# A function of many starts, a batch of observations, that gives a number (n,) for each.
+Proxy = Callable[[Any], NumpyArray]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bpsearch._core.arrays import Array
+from bpsearch._core.arrays import Array, Proxy
 from bpsearch._core.checks import check_integer
 from bpsearch.calls.evaluate import choose_method, find_estimand, shown
 from bpsearch.calls.task import Task
@@ -42,6 +42,7 @@ def compare(
     store: str | Path | None = None,
     batch_size: int | None = None,
     resets: int | Resets = "auto",
+    proxy: Proxy | None = None,
     workers: Workers | None = None,
     episode_timeout: float | None = None,
     on_round: OnRound | None = None,
@@ -74,6 +75,7 @@ def compare(
         store: a directory that keeps every batch; the same call after a crash goes on from there.
         batch_size: episodes of each policy in a round; by default the method's, 100.
         resets: as for `evaluate`.
+        proxy: as for `evaluate`; each policy learns by itself what it says of its returns.
         workers: as for `evaluate`; all policies share them.
         episode_timeout: as for `evaluate`.
         on_round: called after each round, to show progress.
@@ -102,6 +104,7 @@ def compare(
             store=store,
             batch_size=batch_size,
             resets=resets,
+            proxy=proxy,
             workers=workers,
             episode_timeout=episode_timeout,
             on_round=on_round,
@@ -121,6 +124,7 @@ def compare_tasks(
     store: str | Path | None = None,
     batch_size: int | None = None,
     resets: int | Resets = "auto",
+    proxy: Proxy | None = None,
     workers: Workers | None = None,
     episode_timeout: float | None = None,
     on_round: OnRound | None = None,
@@ -130,7 +134,7 @@ def compare_tasks(
     check_integer("episodes", episodes)
     rule = target if isinstance(target, Target) or target is None else Target(halfwidth=target)
     asked = {name: find_estimand(failure, estimand, task.discount) for name, task in tasks.items()}
-    chosen = {name: choose_method(method, task, asked[name]) for name, task in tasks.items()}
+    chosen = {name: choose_method(method, task, asked[name], proxy) for name, task in tasks.items()}
     study = ComparisonStudy(
         {name: task.policy for name, task in tasks.items()},
         {name: found for name, (found, _) in chosen.items()},
@@ -167,7 +171,7 @@ def compare_tasks(
         settings["env"] = {name: task.names["env"] for name, task in tasks.items()}
     ordinary = {"level": 0.95, "stop_early": True, "drop_losers": False}
     extra = {name: value for name, value in design.items() if name not in ordinary or value != ordinary[name]}
-    extra |= {"resets": None if resets == "auto" else resets}
+    extra |= {"resets": None if resets == "auto" else resets, "proxy": proxy}
     extra |= {"target": target, "failure": failure, "estimand": estimand, "store": store, "batch_size": batch_size}
     given = {name: shown(value) for name, value in extra.items() if value is not None}
     estimates = {

@@ -99,8 +99,8 @@ def estimate(
         progress.batches[number] = valuation.value(state, batch)
         state = valuation.learn(state, batch)
     looks = Looks(valuation, progress.first.valuation, 1.0)
-    sequence = looks.sequence(progress.batches, progress.batch, len(trajectories))
-    found = conclude(progress, sequence, return_range=getattr(asked, "return_range", None), ended=Ended.BUDGET)
+    known = getattr(asked, "return_range", None)
+    found = conclude(progress, looks, len(trajectories), return_range=known, ended=Ended.BUDGET)
     settings = {"policy": name_of(policy), "episodes": len(trajectories), "method": method.name}
     return dataclasses.replace(found, settings=settings, deterministic=loaded.deterministic, notes=loaded.mode_notes)
 

@@ -5,14 +5,14 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bpsearch._core.arrays import Array
+from bpsearch._core.arrays import Array, Proxy
 from bpsearch._core.checks import check_integer, check_type
 from bpsearch.calls.task import Task, name_of
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
-from bpsearch.methods import AnySearch, Method, find_method
+from bpsearch.methods import AnySearch, Method, find_method, with_proxy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
@@ -35,6 +35,7 @@ def evaluate(
     estimand: Estimand | None = None,
     store: str | Path | None = None,
     resets: int | Resets = "auto",
+    proxy: Proxy | None = None,
     on_batch: OnBatch | None = None,
     workers: Workers | None = None,
     episode_timeout: float | None = None,
@@ -70,6 +71,9 @@ def evaluate(
             the same number of episodes, and gives the same result.
         resets: how many further starts to draw for each episode, from which "auto" learns what the start explains:
             "auto" as many as are worth their price; "never" for an environment that must not be reset without need.
+        proxy: a function of many starts, a batch of observations, that gives a number for each: what a cheap simulator,
+            an older agent or a model says of them. It is one more thing that "auto" learns from, on the episodes and
+            their further starts; a bad one costs nothing but its time.
         on_batch: called after each batch with the study and what the search says of it: a tracker of
             `bps.integrations` for instance.
         workers: who runs the episodes: a number of processes; "ray" or the address of a Ray cluster; a
@@ -86,7 +90,7 @@ def evaluate(
     check_integer("episodes", episodes)
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
         asked = find_estimand(failure, estimand, task.discount)
-        chosen, no_help = choose_method(method, task, asked)
+        chosen, no_help = choose_method(method, task, asked, proxy)
         with _shown_progress(episodes, on_batch, progress) as told:
             estimate = run_task(
                 task,
@@ -103,6 +107,7 @@ def evaluate(
     named = {} if isinstance(method, str) else {"method": f"<{chosen.name}>"}
     extra = {
         "resets": None if resets == "auto" else resets,
+        "proxy": proxy,
         "target": target,
         "failure": failure,
         "estimand": estimand,
@@ -130,7 +135,9 @@ def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> 
         yield told
 
 
-def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
+def choose_method(
+    method: str | Method | AnySearch, task: Task, asked: Estimand, proxy: Proxy | None = None
+) -> tuple[Method, str]:
     """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
     is_auto = isinstance(method, str) and method == "auto"
     no_help = task.no_help if is_auto else ""
@@ -138,7 +145,8 @@ def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand)
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
         method = "bpg" if asked.event and not no_help else "auto"
-    return find_method(method, task.compiled), no_help
+    found = find_method(method, task.compiled)
+    return found if proxy is None else with_proxy(found, proxy), no_help
 
 
 def run_task(

@@ -6,14 +6,15 @@ import secrets
 import jax
 import numpy as np
 
-from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.arrays import NumpyArray, Proxy
 from bpsearch._core.checks import check_integer, check_real, check_seed
 from bpsearch.calls.task import Task
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Return
 from bpsearch.inference.cross_fitting import FOLDS, SMALLEST
 from bpsearch.inference.pilot import Plan, judge
-from bpsearch.methods import find_method
+from bpsearch.inference.valuation import Valuation
+from bpsearch.methods import find_method, with_proxy
 from bpsearch.policies.base import Policy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers, runner_for
@@ -35,6 +36,7 @@ def plan(
     deterministic: bool = False,
     seed: int | None = None,
     estimand: Return | None = None,
+    proxy: Proxy | None = None,
     workers: Workers | None = None,
     episode_timeout: float | None = None,
 ) -> Plan:
@@ -55,6 +57,7 @@ def plan(
         deterministic: as for `evaluate`.
         seed: the same seed gives the same result, None draws one; `evaluate` has other episodes for it.
         estimand: the return with another discount than the environment's: `bps.Return(discount=0.9)`.
+        proxy: as for `evaluate`.
         workers: as for `evaluate`.
         episode_timeout: as for `evaluate`.
     """
@@ -77,10 +80,11 @@ def plan(
         discount = task.discount if estimand is None else estimand.discount
         no_help = task.no_help
         repeats = 1 if task.policy.deterministic else 2
-        further = {"resets": runner.resets} if find_method("auto").valuation.needs_resets(task.policy) else {}
+        method = find_method("auto") if proxy is None else with_proxy(find_method("auto"), proxy)
+        further = {"resets": runner.resets} if method.valuation.needs_resets(task.policy) else {}
         batch = runner.run(task.policy, pilot, seed=seed, batch=STREAM, repeats=repeats, **further)
     returns = np.asarray(batch.returns(discount)).reshape(-1, repeats)
-    values = grouped_values(task.policy, discount, batch, repeats)
+    values = grouped_values(task.policy, discount, batch, repeats, method.valuation)
     if not np.array_equal(values, returns):
         no_help = ""  # what actions cannot do, starts did
     found = judge(
@@ -96,7 +100,9 @@ def plan(
     return dataclasses.replace(found, settings=settings, deterministic=task.noiseless, notes=task.policy.notes)
 
 
-def grouped_values(policy: Policy, discount: float, batch: Trajectories, repeats: int) -> NumpyArray:
+def grouped_values(
+    policy: Policy, discount: float, batch: Trajectories, repeats: int, valuation: Valuation | None = None
+) -> NumpyArray:
     """(groups, repeats), what `auto` makes of the returns of episodes that share all but their actions.
 
     All episodes of a group must be in the same fold: only episodes of other folds are independent of one.
@@ -104,7 +110,7 @@ def grouped_values(policy: Policy, discount: float, batch: Trajectories, repeats
     """
     groups = np.arange(len(batch)).reshape(-1, repeats)
     assert len(groups) % FOLDS == 0
-    valuation = find_method("auto").valuation
+    valuation = find_method("auto").valuation if valuation is None else valuation
     state = valuation.init(policy, discount)
     parts = [valuation.value(state, batch.take(groups[:, part])) for part in range(repeats)]
     return np.stack(valuation.conclude(state, parts).batches, axis=1)

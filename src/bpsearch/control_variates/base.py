@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.arrays import NumpyArray, Proxy
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -55,6 +55,10 @@ class ControlVariate(ABC, Generic[Summary, E, Fit]):
 
     def bind(self, policy: Policy, discount: float) -> Self:
         """The control variate for this policy and γ; itself if it needs neither."""
+        return self
+
+    def with_proxy(self, proxy: Proxy) -> Self:
+        """With a user's own function of starts among what it learns from; itself if it does not learn from starts."""
         return self
 
     def refuse(self, policy: Policy) -> str:

@@ -1,5 +1,6 @@
 """Features of vectors, from linear to kernels, and the ridge regressions on them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -44,6 +45,33 @@ class Scale:
         return np.where(varies, (rows - mean) / np.where(varies, deviation, 1.0), 0.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Sums over some rows x (n, D) and targets y (n,): their number, Σ x, Σ y, Σ x xᵀ and Σ x y."""
+
+    count: float
+    row: NumpyArray
+    target: float
+    products: NumpyArray
+    correlation: NumpyArray
+
+    @classmethod
+    def of(cls, rows: NumpyArray, targets: NumpyArray) -> "Moments":
+        """In 64 bit."""
+        rows = rows.astype(np.float64)
+        return cls(float(len(rows)), rows.sum(axis=0), float(targets.sum()), rows.T @ rows, rows.T @ targets)
+
+    @classmethod
+    def add(cls, parts: Sequence["Moments"]) -> "Moments":
+        """Of all."""
+        return cls(*(sum(column[1:], column[0]) for column in zip(*(vars(p).values() for p in parts), strict=True)))
+
+    def centered(self) -> tuple[NumpyArray, NumpyArray]:
+        """Σ (x − x̄)(x − x̄)ᵀ and Σ (x − x̄)(y − ȳ)."""
+        mean = self.row / max(self.count, 1.0)
+        return self.products - np.outer(self.row, mean), self.correlation - self.target * mean
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A ridge regression on some of the features.
@@ -52,17 +80,19 @@ class Candidate:
         products: whether on the products of two numbers.
         width: on the waves of which width; None for none.
         strength: of the ridge on the waves.
+        last: whether of the numbers it knows the last one only.
     """
 
     products: bool
     width: int | None = None
     strength: float = 0.0
+    last: bool = False
 
     def solve(self, size: int, products: NumpyArray, correlation: NumpyArray) -> NumpyArray:
         """(D,), the coefficients, 0 for features that it does not have."""
         linear, squared, *waves = _blocks(size)
         penalties = np.full(len(correlation), np.inf)
-        penalties[linear] = 1.0
+        penalties[slice(linear.stop - 1, linear.stop) if self.last else linear] = 1.0
         if self.products:
             penalties[squared] = 1.0
         if self.width is not None:
@@ -70,11 +100,14 @@ class Candidate:
         used = np.flatnonzero(np.isfinite(penalties))
         system = products[np.ix_(used, used)] + np.diag(penalties[used])
         coefficients = np.zeros(len(correlation))
-        coefficients[used] = scipy.linalg.solve(system, correlation[used], assume_a="pos")
+        # The factors alone: an estimate of the condition, which `solve` adds, takes longer than the solution.
+        coefficients[used] = scipy.linalg.cho_solve(scipy.linalg.cho_factor(system), correlation[used])
         return coefficients
 
 
 CANDIDATES = (Candidate(False), Candidate(True), Candidate(False, 0, 0.1), Candidate(True, 1, 0.1))
+# Where the last number is a prediction already, few episodes suffice to learn its slope.
+WITH_PREDICTION = (*CANDIDATES, Candidate(False, last=True))
 
 
 def expand(rows: NumpyArray) -> NumpyArray:

@@ -1,17 +1,20 @@
 """Where an episode starts as a control variate: what starts predict, less its mean over further starts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import jax
 import numpy as np
 from gymnasium import spaces
 from jaxtyping import Float
 
-from bpsearch._core.arrays import NumpyArray, Observations
+from bpsearch._core.arrays import NumpyArray, Observations, Proxy
+from bpsearch._core.checks import quote
 from bpsearch.control_variates.base import ControlVariate
-from bpsearch.control_variates.features import CANDIDATES, Scale, expand
+from bpsearch.control_variates.features import CANDIDATES, WITH_PREDICTION, Moments, Scale, expand
+from bpsearch.envs.observations import restore
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -19,24 +22,28 @@ MAX_NUMBERS = 100  # of one start that can be learned from
 CHUNK = 2**16  # starts whose features are held at once
 SHRINKAGES = (1.0, 5.0)  # how many episodes "this start is like the others" is worth
 
-Proxy = Callable[[Observations], NumpyArray]
+
+@dataclass(frozen=True, eq=False)
+class StartsOfGroup:
+    """Starts (n, d) with what came of them (n,)."""
+
+    starts: NumpyArray
+    targets: NumpyArray
 
 
 @dataclass(frozen=True, eq=False)
 class SeenStarts:
-    """Starts (n, d) with what came of them (n,); the sums over them and their further starts, to scale features by."""
+    """The starts of some groups of episodes; the sums over them and their further starts, to scale features by.
 
-    starts: NumpyArray
-    targets: NumpyArray
+    Groups are kept apart, so that what several sums have in common is computed once.
+    """
+
+    groups: tuple[StartsOfGroup, ...]
     pool: Scale
 
     def __add__(self, other: "SeenStarts") -> "SeenStarts":
         """Those of both."""
-        return SeenStarts(
-            np.concatenate([self.starts, other.starts]),
-            np.concatenate([self.targets, other.targets]),
-            self.pool + other.pool,
-        )
+        return SeenStarts(self.groups + other.groups, self.pool + other.pool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +63,13 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
     which of them the episode had, and given that set each is as likely. Every episode has further starts of its own, so
     the variance of their mean is part of the spread of the values.
 
-    The candidates for f are linear, quadratic, and two kernel regressions (random Fourier features of two widths).
+    The candidates for f are linear, quadratic, and two kernel regressions (random Fourier features of two widths); with
+    a proxy also that alone, scaled.
 
     Attributes:
         doubt: see `ControlVariate`.
         proxy: a function of many starts (n, ...) that gives a number (n,) for each, as a further feature: the returns
-            of a cheap simulator, of an older agent.
+            of a cheap simulator, of an older agent. It stands alone where starts have too many numbers.
     """
 
     kind: ClassVar[str] = "starts"
@@ -81,15 +89,15 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
             return "the starts are states to be counted"
         return self.too_large(policy)
 
+    def with_proxy(self, proxy: Proxy) -> Self:
+        """With a function of the user's own among the features."""
+        if not callable(proxy):
+            raise InvalidArgumentError(f"proxy must be a function of many starts, got {quote(proxy)}")
+        return replace(self, proxy=proxy)
+
     def too_large(self, policy: Policy) -> str:
         """Starts with more numbers than can be learned from."""
-        try:
-            size = spaces.flatdim(policy.observation_space)
-        except NotImplementedError:
-            return f"starts: {policy.observation_space} cannot be written as numbers"
-        if size > MAX_NUMBERS:
-            return f"starts: one has {size} numbers, and at most {MAX_NUMBERS} can be learned from"
-        return ""
+        return "" if self.proxy is not None else _unfit(policy)
 
     def summarize(self, batch: Trajectories) -> dict[str, NumpyArray] | None:
         """The starts (N, d), the further starts one after the other, and how many each episode has."""
@@ -112,8 +120,7 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         owners = np.repeat(groups, summary["counts"])
         return [
             SeenStarts(
-                starts[groups == group],
-                targets[groups == group],
+                (StartsOfGroup(starts[groups == group], targets[groups == group]),),
                 Scale.of(starts[groups == group]) + Scale.of(resets[owners == group]),
             )
             for group in range(count)
@@ -124,12 +131,12 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         scale = evidence[0].pool
         for seen in evidence[1:]:
             scale = scale + seen.pool
-        rows = []
+        every = {id(group): group for seen in evidence for group in seen.groups}
+        moments = {at: Moments.of(expand(scale(group.starts)), group.targets) for at, group in every.items()}
+        candidates, rows = CANDIDATES if self.proxy is None else WITH_PREDICTION, []
         for seen in evidence:
-            features = expand(scale(seen.starts)).astype(np.float64)
-            centered, target = features - features.mean(axis=0), seen.targets - seen.targets.mean()
-            products, correlation = centered.T @ centered, centered.T @ target
-            rows.append([candidate.solve(scale.size, products, correlation) for candidate in CANDIDATES])
+            products, correlation = Moments.add([moments[id(group)] for group in seen.groups]).centered()
+            rows.append([candidate.solve(scale.size, products, correlation) for candidate in candidates])
         return StartFit(scale, np.array(rows))
 
     def predict(self, fit: StartFit, summary: dict[str, NumpyArray]) -> NumpyArray:
@@ -147,15 +154,46 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         return found
 
     def _numbers(self, observations: Observations) -> Float[NumpyArray, "starts numbers"]:
-        """(n, d), the observations as vectors, with the critic's value and the proxy's."""
-        leaves = [np.asarray(leaf, dtype=np.float64) for leaf in jax.tree_util.tree_leaves(observations)]
-        columns = [leaf.reshape(len(leaf), -1) for leaf in leaves]
+        """(n, d), the observations as vectors, with the critic's value and, last, the proxy's."""
         assert self.policy is not None
-        for function in (self.policy.critic, self.proxy):
-            values = None if function is None else function(observations)
-            if values is not None:
-                columns.append(np.asarray(values, dtype=np.float64).reshape(-1, 1))
+        leaves = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(observations)]
+        columns = []
+        if not _unfit(self.policy):
+            columns = [leaf.reshape(len(leaf), -1).astype(np.float64) for leaf in leaves]
+        values = self.policy.critic(observations)
+        if values is not None:
+            columns.append(np.asarray(values, dtype=np.float64).reshape(-1, 1))
+        if self.proxy is not None:
+            columns.append(self._predict(restore(self.policy.observation_space, observations), len(leaves[0])))
         return np.concatenate(columns, axis=1)
+
+    def _predict(self, observations: Any, count: int) -> Float[NumpyArray, "starts 1"]:
+        assert self.proxy is not None
+        found = np.asarray(self.proxy(observations))
+        if found.shape not in ((count,), (count, 1)) or found.dtype.kind not in "biuf":
+            raise InvalidArgumentError(
+                f"proxy must give one number for each of the {count} starts that it is given, got {found.dtype} of the "
+                f"shape {found.shape}"
+            )
+        values = found.reshape(-1, 1).astype(np.float64)
+        if not np.isfinite(values).all():
+            at = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise InvalidArgumentError(
+                f"proxy must give finite numbers, got {values[at, 0]} for start {at} of {count}: give a number there "
+                f"that says little, the mean of the others for instance"
+            )
+        return values
+
+
+def _unfit(policy: Policy) -> str:
+    """Why the numbers of a start cannot be learned from; empty if they can."""
+    try:
+        size = spaces.flatdim(policy.observation_space)
+    except NotImplementedError:
+        return f"starts: {policy.observation_space} cannot be written as numbers"
+    if size > MAX_NUMBERS:
+        return f"starts: one has {size} numbers, and at most {MAX_NUMBERS} can be learned from"
+    return ""
 
 
 @dataclass(frozen=True, eq=False)

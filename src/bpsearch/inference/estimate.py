@@ -1,6 +1,7 @@
 """Estimate: what a study says about the value of a policy, and how far it can be trusted."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ class Estimate:
         unbiased: whether the method is unbiased; with False neither value nor interval have a guarantee.
         error: of the mean, with room for events that no episode has shown.
         tight_error: the same without that room.
-        sequence: what the anytime-valid interval is made of.
+        find_sequence: gives `sequence`, computed when it is first asked for.
         diagnostics: effective sample size and the like.
         history: the study batch by batch.
         data: the study episode by episode.
@@ -65,7 +66,7 @@ class Estimate:
     unbiased: bool
     error: MeanError | None
     tight_error: MeanError | None
-    sequence: AsymptoticSequence
+    find_sequence: Callable[[], AsymptoticSequence]
     diagnostics: Diagnostics
     history: History
     data: Episodes
@@ -82,6 +83,11 @@ class Estimate:
     abandoned: tuple[int, ...] = ()
     deterministic: bool | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def sequence(self) -> AsymptoticSequence:
+        """What the anytime-valid interval is made of."""
+        return self.find_sequence()
 
     @property
     def std_error(self) -> float | None:

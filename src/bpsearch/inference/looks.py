@@ -1,7 +1,8 @@
 """Looking after every batch at a cost that does not grow with the batches before."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.control_variates.modeled import ModeledState
@@ -64,6 +65,19 @@ class Looks:
         self._asymptotic = seen, sequence, knowledge
         return sequence
 
+    def later(self, batches: Mapping[int, ValuedBatch], tightest: int) -> "LateSequence":
+        """The same sequence for these batches, the last told last, computed when somebody asks for it."""
+        return LateSequence(self, dict(batches), tightest)
+
+    def again(self) -> "Looks":
+        """The same before any look."""
+        return Looks(self._valuation, self._state, self._first_batch)
+
+    @property
+    def seen(self) -> int:
+        """How many batches are in the asymptotic sequence."""
+        return 0 if self._asymptotic is None else self._asymptotic[0].count
+
     def look(
         self,
         rule: Target,
@@ -110,6 +124,31 @@ class Looks:
             sequence = sequence.add(valued.log_weights, valued.returns)
         self._certified[key] = seen, sequence
         return sequence.interval
+
+
+class LateSequence:
+    """The asymptotic sequence after some batches: most people who read an estimate never ask for it.
+
+    It comes out the same to the last bit whenever it is asked for, whatever has been told since.
+    """
+
+    def __init__(self, looks: Looks, batches: dict[int, ValuedBatch], tightest: int) -> None:
+        self._pending: tuple[Looks, dict[int, ValuedBatch], int] | None = (looks, batches, tightest)
+        self._found: AsymptoticSequence | None = None
+
+    def __call__(self) -> AsymptoticSequence:
+        """The sequence."""
+        if self._found is None:
+            assert self._pending is not None
+            looks, batches, tightest = self._pending
+            # The study's own looks go on from what they have seen, unless they have seen more than these batches.
+            own = looks if looks.seen <= len(batches) else looks.again()
+            self._found = own.sequence(batches, batches.__getitem__, tightest)
+            self._pending = None
+        return self._found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_pending": None, "_found": self()}
 
 
 def _entering(numbers: Collection[int], seen: _Seen) -> tuple[_Seen, list[int], bool]:

@@ -17,7 +17,7 @@ from bpsearch.sampling.trajectories import Trajectories
 
 COMPILED_RESETS = 50  # further starts of an episode in a compiled environment, where they cost next to nothing
 MAX_RESETS = 20  # in another
-STEPS_PER_RESET = 10  # there is at most one for so many steps of the longest episode
+STEPS_PER_RESET = 15  # there is at most one for so many steps of the longest episode
 
 Environment = Runner | CompiledEnv | GymnasiumSampler | GymnasiumSource
 

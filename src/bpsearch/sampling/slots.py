@@ -117,8 +117,8 @@ class EnvSlots(Slots):
 
     @property
     def resets_together(self) -> int:
-        """One environment does it."""
-        return 1
+        """As many as there are environments: none is made for it."""
+        return sum(env is not None for env in self._envs)
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the environments of `slots`."""
@@ -132,33 +132,32 @@ class EnvSlots(Slots):
                 observation, _ = env.reset(seed=seed)
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            if type(observation) is int and observation in self._states:
-                self.observations[slot] = observation  # type: ignore[index, assignment]
-            else:
-                self.doubtful = True
-                accept(self.observations, slot, observation)
+            self._accept(slot, observation)
 
     def step(self, slots: Sequence[int], actions: NumpyArray) -> None:
         """Step the environments of `slots`."""
-        observations, rewards, ended, envs = self.observations, self.rewards, self.ended, self._envs
-        states, (dtype, shape), doubtful = self._states, self._row, False
+        rewards, ended, envs = self.rewards, self.ended, self._envs
+        self.doubtful = False
         for slot in slots:
             try:
                 observation, reward, terminated, truncated, _ = envs[slot].step(actions[slot])  # type: ignore[union-attr]
             except Exception as error:
                 raise SlotsCrashedError([slot]) from error
-            # What most environments give is known to fit at a glance; this is the loop that takes the time.
-            if type(observation) is int and observation in states:
-                observations[slot] = observation  # type: ignore[index, assignment]
-            else:
-                doubtful = True
-                if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
-                    observations[slot] = observation  # type: ignore[index]
-                else:
-                    accept(observations, slot, observation)
+            self._accept(slot, observation)
             rewards[slot] = reward if isinstance(reward, _PLAIN) else _reward(reward, slot)
             ended[slot] = terminated or truncated
-        self.doubtful = doubtful
+
+    def _accept(self, slot: int, observation: Any) -> None:
+        """What most environments give is known to fit at a glance; this is where the time goes."""
+        if type(observation) is int and observation in self._states:
+            self.observations[slot] = observation  # type: ignore[index, assignment]
+            return
+        self.doubtful = True
+        dtype, shape = self._row
+        if type(observation) is np.ndarray and observation.dtype is dtype and observation.shape == shape:
+            self.observations[slot] = observation  # type: ignore[index]
+        else:
+            accept(self.observations, slot, observation)
 
     def call(self, method: str, slots: Sequence[int]) -> list[Any]:
         """Of the environment or one of its wrappers."""

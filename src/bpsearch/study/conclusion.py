@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from bpsearch.estimands import Range
-from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.diagnostics import Episodes, diagnose
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.history import History
+from bpsearch.inference.looks import Looks
 from bpsearch.inference.stopping import Ended
 from bpsearch.study.progress import Progress
 from bpsearch.study.requests import Status
@@ -16,7 +16,8 @@ from bpsearch.study.requests import Status
 
 def conclude(
     progress: Progress,
-    sequence: AsymptoticSequence,
+    looks: Looks,
+    tightest: int,
     *,
     return_range: Range | None,
     ended: Ended,
@@ -26,14 +27,16 @@ def conclude(
 
     Args:
         progress: at least one batch.
-        sequence: after all batches.
+        looks: at the batches, for the anytime-valid interval.
+        tightest: the number of episodes at which that is to be narrow.
         return_range: the numbers between which every return lies, if they are known.
         ended: why no more episodes were run.
         no_resets: why there were no further starts to learn from; empty if there were, or need be none.
     """
     method, estimand = progress.method, progress.estimand
     # In the order of asking, in which they are martingale differences; the order of telling may depend on them.
-    batches = [progress.batch(number) for number in sorted(progress.batches)]
+    told = {number: progress.batch(number) for number in progress.batches}
+    batches = [told[number] for number in sorted(told)]
     first = method.search.first_batch if 0 in progress.batches else 1.0
     values = method.valuation.conclude(progress.states.valuation, batches, first)
     data = Episodes(
@@ -50,7 +53,7 @@ def conclude(
         unbiased=method.valuation.estimator.unbiased,
         error=values.error,
         tight_error=values.tight_error,
-        sequence=sequence,
+        find_sequence=looks.later(told, tightest),
         diagnostics=diagnose(data, values.batches[-1], values.tight_error),
         history=History.of(
             values.batches,

@@ -303,9 +303,9 @@ class Study:
         progress = self._progress
         if not progress.batches:
             raise InvalidArgumentError("a study without episodes has no estimate: tell it a batch first")
-        sequence = self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
+        tightest, known = self._tightest or TIGHTEST, self.return_range
         return conclude(
-            progress, sequence, return_range=self.return_range, ended=self._ended, no_resets=self._no_resets
+            progress, self._looks, tightest, return_range=known, ended=self._ended, no_resets=self._no_resets
         )
 
     def sequential_values(self) -> Mapping[int, tuple[NumpyArray, NumpyArray]]:
