@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from bpsearch.calls.task import Task
     from bpsearch.study.resets import Resets
 
-METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
+METHODS = (
+    "auto",
+    "mc",
+    "bpg",
+    "pdis-bpg",
+    "as",
+    "dr-bpg",
+    "closed-form",
+)  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
     str,

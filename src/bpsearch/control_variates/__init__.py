@@ -2,6 +2,7 @@
 
 from bpsearch.control_variates.advantages import TabularAdvantages
 from bpsearch.control_variates.base import ControlVariate, Evidence
+from bpsearch.control_variates.forecast import Forecast, ForecastModel
 from bpsearch.control_variates.modeled import ModeledEstimator
 from bpsearch.control_variates.scores import Scores
 from bpsearch.control_variates.starts import Starts, StartStates
@@ -10,6 +11,8 @@ from bpsearch.control_variates.tabular_model import TabularModel, TabularModelSt
 __all__ = [
     "ControlVariate",
     "Evidence",
+    "Forecast",
+    "ForecastModel",
     "ModeledEstimator",
     "Scores",
     "StartStates",

@@ -1,7 +1,7 @@
 """An estimator together with the model that it may use, applied to one batch after the other."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 from bpsearch._core.arrays import Array, Scalar
 from bpsearch._core.checks import check_discount, quote
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace
-from bpsearch.control_variates.tabular_model import Schedule, TabularModel, TabularModelState, Use
+from bpsearch.control_variates.tabular_model import Use
 from bpsearch.errors import InvalidArgumentError, ModelRequiredError
 from bpsearch.estimators.base import Estimator, log_ratios
 from bpsearch.policies.base import Policy
@@ -18,6 +18,37 @@ from bpsearch.sampling.trajectories import Trajectories
 
 # Rewards, log-ratios, mask and discount; and q̂ and v̂ for an estimator with a model.
 Arguments: TypeAlias = tuple[Array, Array, Array, Scalar] | tuple[Array, Array, Array, Scalar, Array, Array]
+
+
+class Model(Protocol):
+    """What gives an estimator its q̂ and v̂: settings; what it has learned is a pytree of arrays."""
+
+    @property
+    def use(self) -> Use | str:
+        """Which batches it learns from."""
+        ...
+
+    @property
+    def traceable(self) -> bool:
+        """Whether JAX can compile its functions."""
+        ...
+
+    @property
+    def warm_up(self) -> Scalar:
+        """How many batches it is to see before a search may start."""
+        ...
+
+    def init(self, policy: Policy, discount: float, /) -> Any:
+        """Before the first batch."""
+        ...
+
+    def learn(self, state: Any, number: Scalar, batch: Trajectories, policy: Policy, discount: Scalar, /) -> Any:
+        """After batch `number`, counted from 1."""
+        ...
+
+    def on_trajectories(self, state: Any, batch: Trajectories, /) -> tuple[Array, Array]:
+        """q̂_t(S_t, A_t), (N, T), and v̂_t(S_t), (N, T + 1): 0 on padding, after the end and after the horizon."""
+        ...
 
 
 @pytree()
@@ -51,7 +82,7 @@ class ModeledState:
     evaluation: Policy
     discount: Scalar
     batches: Scalar
-    model: TabularModelState | None
+    model: Any
     totals: AffineTotals | None
 
 
@@ -66,7 +97,7 @@ class ModeledEstimator:
     """
 
     estimator: Estimator
-    model: TabularModel | None = None
+    model: Model | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.estimator, Estimator):
@@ -80,7 +111,7 @@ class ModeledEstimator:
 
     def init(self, policy: Policy, discount: float) -> ModeledState:
         """Before the first batch."""
-        model = None if self.model is None else self.model.init()
+        model = None if self.model is None else self.model.init(policy, discount)
         totals = None
         if model is not None and self.revalues:
             totals = AffineTotals(np.float64(0), np.float64(0), np.zeros_like(model.q), np.zeros_like(model.v))
@@ -94,7 +125,12 @@ class ModeledEstimator:
     @property
     def warm_up(self) -> Scalar:
         """How many batches a fixed model learns from before a search may start."""
-        return np.int64(0) if self.model is None else self.model.schedule.warm_up
+        return np.int64(0) if self.model is None else self.model.warm_up
+
+    @property
+    def traceable(self) -> bool:
+        """Whether JAX can compile it, as far as the model is concerned."""
+        return self.model is None or self.model.traceable
 
     def absorb(self, state: ModeledState, batch: Trajectories) -> tuple[ModeledState, Arguments]:
         """Take in a batch; return the new state and the arguments with which the estimator values the batch.
@@ -128,25 +164,10 @@ class ModeledEstimator:
         by_model = jnp.vdot(state.totals.by_q, state.model.q) + jnp.vdot(state.totals.by_v, state.model.v)
         return at_the_edge((state.totals.constant + by_model) / state.totals.episodes)
 
-    def _learn(self, state: ModeledState, batch: Trajectories) -> TabularModelState | None:
+    def _learn(self, state: ModeledState, batch: Trajectories) -> Any:
         if self.model is None or state.model is None:
             return None
-        model = self.model
-
-        def count(before: TabularModelState) -> TabularModelState:
-            return model.count(before, batch)
-
-        def fit(counted: TabularModelState) -> TabularModelState:
-            return model.fit(counted, state.evaluation, state.discount)  # type: ignore[arg-type]
-
-        def keep(model_state: TabularModelState) -> TabularModelState:
-            return model_state
-
-        before = jax.tree_util.tree_map(jnp.asarray, state.model)
-        phase = model.schedule.phase(state.batches + 1)
-        counted = jax.lax.cond(phase == Schedule.KEEP, keep, count, before)
-        learned: TabularModelState = jax.lax.cond(phase == Schedule.FIT, fit, keep, counted)
-        return learned
+        return self.model.learn(state.model, state.batches + 1, batch, state.evaluation, state.discount)
 
     def _data(self, state: ModeledState, batch: Trajectories) -> tuple[Array, Array, Array, Scalar]:
         """The arguments of every estimator."""

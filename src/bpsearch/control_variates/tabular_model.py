@@ -15,6 +15,7 @@ from bpsearch._core.checks import check_integer, check_real
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
+from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -122,7 +123,17 @@ class TabularModel:
         """A model with the states, actions and horizon of `mdp`, and no knowledge of its dynamics."""
         return cls(mdp.states, mdp.actions, mdp.horizon, use, batches, refit)
 
-    def init(self) -> TabularModelState:
+    @property
+    def traceable(self) -> bool:
+        """It is."""
+        return True
+
+    @property
+    def warm_up(self) -> Scalar:
+        """How many batches a fixed model learns from before a search may start."""
+        return self.schedule.warm_up
+
+    def init(self, policy: Policy | None = None, discount: float = 1.0) -> TabularModelState:
         """A model that has seen nothing: q̂ = 0, with which the doubly robust estimator is per-decision IS."""
         table = (self.states, self.actions)
         return TabularModelState(
@@ -137,6 +148,26 @@ class TabularModel:
         """When the model learns."""
         warm_up, last = (self.batches, self.batches) if self.use == Use.FIXED else (0, np.iinfo(np.int64).max)
         return Schedule(np.int64(warm_up), np.int64(last), np.float64(math.log(self.refit)))
+
+    def learn(
+        self, state: TabularModelState, number: Scalar, batch: Trajectories, policy: Policy, discount: Scalar
+    ) -> TabularModelState:
+        """After batch `number`: as the schedule says it is counted, counted and the model fitted, or neither."""
+
+        def count(before: TabularModelState) -> TabularModelState:
+            return self.count(before, batch)
+
+        def fit(counted: TabularModelState) -> TabularModelState:
+            return self.fit(counted, policy, discount)  # type: ignore[arg-type]
+
+        def keep(model_state: TabularModelState) -> TabularModelState:
+            return model_state
+
+        before = jax.tree_util.tree_map(jnp.asarray, state)
+        phase = self.schedule.phase(number)
+        counted = jax.lax.cond(phase == Schedule.KEEP, keep, count, before)
+        learned: TabularModelState = jax.lax.cond(phase == Schedule.FIT, fit, keep, counted)
+        return learned
 
     def count(self, state: TabularModelState, trajectories: Trajectories) -> TabularModelState:
         """The model that has also seen `trajectories`; its value functions are as before until `fit`."""

@@ -13,8 +13,7 @@ from jaxtyping import Float64, PyTree
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.jaxtools import in_64_bit, in_turn, replace, to_numpy
 from bpsearch.control_variates.base import AnyControlVariate, join
-from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
-from bpsearch.control_variates.tabular_model import TabularModel
+from bpsearch.control_variates.modeled import Model, ModeledEstimator, ModeledState
 from bpsearch.errors import InvalidArgumentError, WeightOverflowError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_policy, check_values, log_ratios
 from bpsearch.estimators.on_policy import monte_carlo
@@ -85,7 +84,7 @@ class Valuation:
     """
 
     estimator: Estimator = monte_carlo
-    model: TabularModel | None = None
+    model: Model | None = None
     control_variates: tuple[AnyControlVariate, ...] = ()
 
     def __post_init__(self) -> None:
@@ -134,7 +133,7 @@ class Valuation:
             WeightOverflowError: a value does not fit a 64-bit float.
         """
         policy = state.evaluation
-        value = _jitted_value if policy.traceable else _value
+        value = _jitted_value if policy.traceable and self.modeled.traceable else _value
         values, log_weights, largest = to_numpy(value(self.modeled, state, batch, shift))
         if not np.isfinite(values).all() or (self.estimator.on_policy and largest > 0.0):
             ratios = np.asarray(log_ratios(policy, batch))
@@ -161,7 +160,8 @@ class Valuation:
         """What is known after a batch."""
         if self.model is None:
             return state
-        learned: ModeledState = to_numpy(_jitted_learn(self.modeled, state, batch))
+        learn = _jitted_learn if self.modeled.traceable else ModeledEstimator.learn
+        learned: ModeledState = to_numpy(learn(self.modeled, state, batch))
         return learned
 
     def conclude(self, state: ModeledState, batches: Sequence[ValuedBatch], first_batch: float = 1.0) -> Values:

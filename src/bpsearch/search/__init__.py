@@ -3,6 +3,7 @@
 from bpsearch.search.adaptive import AdaptiveBPG, AdaptiveState
 from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
+from bpsearch.search.closed_form import ClosedForm, ClosedFormState
 from bpsearch.search.compiled import CompiledSearch
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
@@ -12,6 +13,8 @@ __all__ = [
     "AdaptiveBPG",
     "AdaptiveState",
     "BPGState",
+    "ClosedForm",
+    "ClosedFormState",
     "CompiledSearch",
     "Info",
     "OnPolicy",

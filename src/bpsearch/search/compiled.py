@@ -14,7 +14,7 @@ from bpsearch._core.checks import check_type
 from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
 from bpsearch.control_variates.modeled import ModeledEstimator, ModeledState
 from bpsearch.control_variates.tabular_model import TabularModel
-from bpsearch.errors import OnPolicyError
+from bpsearch.errors import InvalidArgumentError, OnPolicyError
 from bpsearch.estimators.base import Estimator, check_values, log_ratios
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
@@ -82,7 +82,10 @@ class CompiledSearch(Search[S]):
 
     def check(self) -> None:
         """Refuse settings that do not go together; for the constructor of a subclass."""
-        _ = self.objective  # checks that estimator and model belong together
+        if not self.objective.traceable:  # which also checks that estimator and model belong together
+            raise InvalidArgumentError(
+                f"{type(self).__name__} is compiled, and {self.model} cannot be; use TabularModel"
+            )
         check_defensive(self.defensive)
         if self.estimator.on_policy:
             raise OnPolicyError(
