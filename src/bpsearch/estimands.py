@@ -54,7 +54,15 @@ class Estimand(ABC):
 
     @abstractmethod
     def pay(self, batch: Trajectories) -> Trajectories:
-        """The batch with rewards whose return, discounted by `discount`, is the number of each episode."""
+        """The batch with rewards whose return, discounted by `discount`, is the number of each episode.
+
+        Of an event it also has the `margins`, where they are known.
+        """
+
+    @property
+    def graded(self) -> bool:
+        """Whether `pay` tells how near each episode came to the event, so that a search can go there step by step."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -125,10 +133,15 @@ class Failure(Estimand):
         condition: a comparison of `return` or `length` with a number, "return < -100" for instance; or a function of a
             batch of N episodes that gives N truth values.
         of_discount: γ of the return in the comparison.
+        level: how near each episode came to failing: a function of a batch of N episodes that gives N numbers, larger
+            for those that came nearer (minus the smallest distance to an obstacle, for instance). Only their order
+            counts, and it serves the search alone: no level can bias the estimate. A comparison has one of its own,
+            by how much the return or the length misses the number.
     """
 
     condition: str | Callable[[Trajectories], Array]
     of_discount: float = 1.0
+    level: Callable[[Trajectories], Array] | None = None
     event = True
 
     def __post_init__(self) -> None:
@@ -139,6 +152,11 @@ class Failure(Estimand):
             raise InvalidArgumentError(
                 f"failure must be a comparison such as 'return < -100', or a function of a batch of episodes that "
                 f"gives a truth value for each, got {quote(self.condition)}"
+            )
+        if self.level is not None and not callable(self.level):
+            raise InvalidArgumentError(
+                f"level must be a function of a batch of episodes that gives a number for each, larger for those that "
+                f"came nearer to failing, got {quote(self.level)}"
             )
 
     @property
@@ -159,13 +177,30 @@ class Failure(Estimand):
         """An event happens or not."""
         return 0.0, 1.0
 
+    @property
+    def graded(self) -> bool:
+        """Whether there is a level."""
+        return self.level is not None or isinstance(self.condition, str)
+
     def pay(self, batch: Trajectories) -> Trajectories:
-        """1 as the reward of the last step of an episode that fails, and no other reward."""
-        if not isinstance(self.condition, str):
-            return _pay_at_end(batch, _numbers(self.name, self.condition(batch), batch, event=True))
-        quantity, compare, number = _parse(self.condition)
-        found = compare(batch.returns(self.of_discount) if quantity == "return" else batch.lengths, number)
-        return _pay_at_end(batch, _numbers(self.name, found, batch, event=True))
+        """1 as the reward of the last step of an episode that fails, and no other reward; and the margins."""
+        if isinstance(self.condition, str):
+            quantity, compare, number = _parse(self.condition)
+            found = batch.returns(self.of_discount) if quantity == "return" else np.asarray(batch.lengths, np.float64)
+            happened, margins = compare(found, number), _nearness(compare, found - number)
+        else:
+            happened, margins = self.condition(batch), None
+        if self.level is not None:
+            name = f"level {getattr(self.level, '__name__', '')}".strip()
+            margins = _numbers(name, self.level(batch), batch, event=False)
+        return replace(_pay_at_end(batch, _numbers(self.name, happened, batch, event=True)), margins=margins)
+
+
+def _nearness(compare: Callable[[Array, float], Array], excess: Array) -> Array:
+    """How near a quantity came to fulfilling a comparison, from how much it exceeds the number."""
+    if compare is operator.eq:
+        return -np.abs(excess)
+    return -excess if compare in (operator.lt, operator.le) else excess
 
 
 def _pay_at_end(batch: Trajectories, numbers: Array) -> Trajectories:

@@ -32,6 +32,7 @@ def evaluate(
     seed: int | None = None,
     target: float | Target | None = None,
     failure: str | Callable[[Trajectories], Array] | None = None,
+    level: Callable[[Trajectories], Array] | None = None,
     estimand: Estimand | None = None,
     store: str | Path | None = None,
     resets: int | Resets = "auto",
@@ -65,6 +66,8 @@ def evaluate(
         failure: estimate the probability of this event in place of the expected return: a comparison of `return` or
             `length` with a number, "return < -100", or a function of a batch of episodes that gives a truth value for
             each.
+        level: how near each episode came to the failure, if something tells it better than the return or the length
+            does: a function of a batch of episodes that gives a number for each, larger for those that came nearer.
         estimand: what is estimated, if it is neither: `bps.Return(discount=0.9, return_range=(0, 1))`,
             `bps.Outcome(function)`.
         store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
@@ -89,7 +92,7 @@ def evaluate(
     """
     check_integer("episodes", episodes)
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
-        asked = find_estimand(failure, estimand, task.discount)
+        asked = find_estimand(failure, estimand, task.discount, level)
         chosen, no_help = choose_method(method, task, asked, proxy)
         with _shown_progress(episodes, on_batch, progress) as told:
             estimate = run_task(
@@ -110,6 +113,7 @@ def evaluate(
         "proxy": proxy,
         "target": target,
         "failure": failure,
+        "level": level,
         "estimand": estimand,
         "store": store,
     }
@@ -182,13 +186,18 @@ def run_task(
 
 
 def find_estimand(
-    failure: str | Callable[[Trajectories], Array] | None, estimand: Estimand | None, discount: float
+    failure: str | Callable[[Trajectories], Array] | None,
+    estimand: Estimand | None,
+    discount: float,
+    level: Callable[[Trajectories], Array] | None = None,
 ) -> Estimand:
     """What is asked: the probability of a failure, what was given, or the return."""
+    if level is not None and failure is None:
+        raise InvalidArgumentError("level tells how near an episode came to a failure: give failure, too")
     if failure is not None and estimand is not None:
         raise InvalidArgumentError("give failure or estimand, not both: one thing is estimated at a time")
     if failure is not None:
-        return Failure(failure, discount)
+        return Failure(failure, discount, level)
     return Return(discount) if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
 
 

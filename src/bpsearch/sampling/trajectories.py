@@ -34,6 +34,8 @@ class Trajectories:
         seed: integers that identify the random stream that made the batch, or None if unknown.
         resets: (N, r, ...), what was observed in r further resets for each episode, drawn as its own start was and from
             random numbers of their own; or None. Their number must not depend on what happens in the episode.
+        margins: (N,), how near each episode came to the event that is asked about, larger is nearer; or None. An
+            `Estimand` adds them for the search; no store or file keeps them.
     """
 
     observations: Observations
@@ -45,6 +47,7 @@ class Trajectories:
     behavior_parameters: Float[Array, " parameters"] | None = None
     seed: Int[Array, " numbers"] | None = None
     resets: Observations | None = None
+    margins: Float64[Array, " episodes"] | None = None
 
     def __post_init__(self) -> None:
         mask = _own("mask", self.mask)
@@ -77,6 +80,8 @@ class Trajectories:
             object.__setattr__(self, "final_observations", finals)
         if self.resets is not None:
             object.__setattr__(self, "resets", self._checked_resets(_own("resets", self.resets, nested=True)))
+        if self.margins is not None:
+            object.__setattr__(self, "margins", _checked_margins(self.margins, len(mask)))
         _check_prefix(mask)
         rewards = np.asarray(self.rewards, dtype=np.float64)
         log_probs = np.asarray(self.log_probs, dtype=np.float64)
@@ -145,6 +150,7 @@ class Trajectories:
             final_observations=None if self.final_observations is None else rows("final_observations"),
             behavior_parameters=self.behavior_parameters,
             resets=None if self.resets is None else rows("resets"),
+            margins=None if self.margins is None else rows("margins"),
         )
 
     @staticmethod
@@ -181,6 +187,7 @@ class Trajectories:
             behavior_parameters=first if same else None,
             seed=batches[0].seed if len(batches) == 1 else None,
             resets=stacked("resets") if len(resets) == 1 else None,
+            margins=stacked("margins"),
         )
 
 
@@ -210,6 +217,16 @@ def _own_origin(trajectories: Trajectories) -> None:
         if array.ndim != 1:
             raise InvalidTrajectoriesError(f"{name} must be a vector, got the shape {array.shape}")
         object.__setattr__(trajectories, name, array)
+
+
+def _checked_margins(value: Any, episodes: int) -> NumpyArray:
+    margins = own_array("margins", value, kinds="biuf", error=InvalidTrajectoriesError).astype(np.float64)
+    if margins.shape != (episodes,):
+        raise InvalidTrajectoriesError(f"margins must be {episodes} numbers, one per episode, got {margins.shape}")
+    if not np.isfinite(margins).all():
+        episode = int(np.argmax(~np.isfinite(margins)))
+        raise InvalidTrajectoriesError(f"the margin of episode {episode} is {margins[episode]}, but must be finite")
+    return margins
 
 
 def _padded(tree: Observations, horizon: int) -> Any:
