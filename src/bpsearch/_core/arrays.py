@@ -34,4 +34,4 @@ else:
     Observations = Array | dict
 
 # A function of many starts, a batch of observations, that gives a number (n,) for each.
-Proxy = Callable[[Any], NumpyArray]
+Proxy = Callable[[Observations], NumpyArray]
