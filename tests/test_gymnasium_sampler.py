@@ -22,6 +22,7 @@ from bpsearch.errors import (
     SpaceMismatchError,
     UnknownProbabilitiesError,
 )
+from bpsearch.runners import ahead
 from bpsearch.sampling import stepping
 from toy_envs import Bad, Crashing, DictToy, Foreign, PaysAction, RandomLength, Toy
 from worker_envs import Deadly
@@ -303,3 +304,51 @@ def test_an_episode_that_crashes_in_another_process_is_named() -> None:
     named = re.search(r"in episode (\d+) of batch 0", str(error.value))
     assert named is not None
     assert starts[int(named[1])] > 0.8
+
+
+@pytest.mark.parametrize("kind", ["single", "dict", "vector"])
+def test_batches_that_are_run_together_are_the_same_as_one_by_one(kind):
+    env: Any = "CartPole-v1"
+    policy = for_env("CartPole-v1")
+    if kind == "dict":
+        env = DictToy
+        policy = bps.FunctionPolicy(lambda seen: np.array([1, 2]), (DictToy.observation_space, DictToy.action_space))
+    elif kind == "vector":
+        env = gymnasium.make_vec("CartPole-v1", 5, vectorization_mode="sync")
+    with bps.GymnasiumSampler(env) as sampler:
+        assert sampler.independent
+        orders = [(0, range(7)), (1, range(3, 12)), (5, range(4))]
+        together = sampler.sample_batches(policy, orders, seed=3, resets=2)
+        for (batch, numbers), found in zip(orders, together, strict=True):
+            alone = sampler.sample(policy, len(numbers), seed=3, batch=batch, first=numbers[0], resets=2)
+            assert_same(found, alone)
+            assert found.mask.shape == alone.mask.shape
+            assert np.array_equal(found.seed, alone.seed)
+            same = jax.tree_util.tree_map(np.array_equal, found.resets, alone.resets)
+            assert all(jax.tree_util.tree_leaves(same))
+
+
+class FailsLate(Toy):
+    """Breaks its own space in one start of many."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        observation, info = super().reset(seed=seed, options=options)
+        late = FailsLate.begun >= 250
+        FailsLate.begun += 1
+        return np.full_like(observation, np.nan) if late else observation, info
+
+
+def test_a_batch_that_fails_does_not_take_those_before_it_along():
+    """Run together or not, what is counted before the failure is the same."""
+    counts = {}
+    for most in (1, 8):
+        FailsLate.begun = 0
+        told = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ahead, "MOST", most)
+            study = bps.Study(coin(), "mc", seed=0)
+            with pytest.raises(InvalidTrajectoriesError, match="must be finite"):
+                study.run(FailsLate, episodes=1000, on_batch=lambda study, info: told.append(study.episodes))  # noqa: B023
+        counts[most] = told
+    assert counts[1] == [100, 200]
+    assert counts[8][:1] == [100]

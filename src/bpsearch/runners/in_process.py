@@ -1,5 +1,6 @@
 """Episodes in this process: compiled, or through Gymnasium."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.registration import FACTORIES, make_compiled
 from bpsearch.envs.resolve import GymnasiumSource, adapt
 from bpsearch.policies.base import Policy
+from bpsearch.runners.ahead import Ahead
 from bpsearch.runners.base import Runner
 from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.sampling.trajectories import Trajectories
@@ -44,6 +46,7 @@ class InProcess(Runner):
     def __init__(self, env: CompiledEnv | GymnasiumSampler, *, closes: bool = False) -> None:
         self.env = env
         self._closes = closes
+        self._ahead = Ahead(env) if isinstance(env, GymnasiumSampler) and env.independent else None
         if isinstance(env, CompiledEnv):
             self.discount = env.discount
             self.return_range = env.return_range
@@ -63,10 +66,18 @@ class InProcess(Runner):
         self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
     ) -> Trajectories:
         """See `bpsearch.sample`."""
-        found = sample(self.env, behavior, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
+        if self._ahead is not None and repeats == 1:
+            found = self._ahead.run(behavior, episodes, (seed, batch, resets))
+        else:
+            found = sample(self.env, behavior, episodes, seed=seed, batch=batch, repeats=repeats, resets=resets)
         if isinstance(self.env, GymnasiumSampler):
             self.no_resets = self.env.no_resets
         return found
+
+    def expect(self, behavior: Policy, sizes: Iterable[int], *, seed: int, batch: int, resets: int = 0) -> None:
+        """Batches whose episodes are short may be run together."""
+        if self._ahead is not None:
+            self._ahead.expect(behavior, sizes, (seed, batch, resets))
 
     def close(self) -> None:
         """Close a sampler that was opened for this runner."""

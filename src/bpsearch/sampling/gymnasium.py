@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.checks import check_choice, check_integer, check_real, check_type, quote
-from bpsearch._core.jaxtools import replace, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.observations import empty_observations
 from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
@@ -120,6 +120,11 @@ class GymnasiumSampler:
         return self.horizon or self._slots.longest
 
     @property
+    def independent(self) -> bool:
+        """Whether an episode is the same beside whatever others: not in a vector environment of one piece."""
+        return self._slots.restarts_single
+
+    @property
     def no_resets(self) -> str:
         """Why further starts cannot be had; empty as long as they can."""
         return self._further.refused
@@ -140,33 +145,57 @@ class GymnasiumSampler:
         Further starts are left out of the batch where they do not come again from their seed, or where they would take
         longer than the episodes; then `no_resets` says so.
         """
+        order = (batch, range(first, first + episodes))
+        return self.sample_batches(policy, [order], seed=seed, repeats=repeats, resets=resets)[0]
+
+    @in_64_bit
+    def sample_batches(
+        self,
+        policy: Policy,
+        orders: Sequence[tuple[int, range]],
+        *,
+        seed: int = 0,
+        repeats: int = 1,
+        resets: int = 0,
+    ) -> list[Trajectories]:
+        """Several batches at once, the same to the last bit as one after the other: no slot waits for the next batch.
+
+        Args:
+            policy: who acts.
+            orders: the number of each batch, and those of its episodes.
+            seed: as for `sample`.
+            repeats: as for `sample`.
+            resets: as for `sample`.
+        """
         began = time.perf_counter()
-        records = Records(_seen(self._slots, policy).observation_space, episodes, first)
-        run = Stepper(policy, records, self.horizon, seed, batch, repeats)
-        waiting = deque(range(first, first + episodes))
+        numbers = [(batch, episode) for batch, episodes in orders for episode in episodes]
+        records = Records(_seen(self._slots, policy).observation_space, len(numbers))
+        run = Stepper(policy, records, self.horizon, seed, numbers, repeats)
+        waiting = deque(range(len(numbers)))
         while waiting:
             try:
                 run.run(_seen(self._slots, policy), waiting)
             except SlotsCrashedError as crash:
-                crashed = [int(run.episode[slot]) for slot in crash.slots]
-                rest = [int(episode) for episode in run.episode if episode >= 0 and episode not in crashed]
+                crashed = [int(run.place[slot]) for slot in crash.slots]
+                rest = [int(place) for place in run.place if place >= 0 and place not in crashed]
                 records.forget([*crashed, *rest])
                 waiting.extendleft(reversed(rest))
                 self._replay(run, crashed)
-        trajectories = records.trajectories(
-            horizon=self.horizon,
-            behavior_parameters=to_numpy(policy.flat),
-            seed=np.array([seed, batch], dtype=np.int64),
-        )
+        batches = records.trajectories(self.horizon, [len(episodes) for _, episodes in orders])
+        for at, (batch, _) in enumerate(orders):
+            origin = np.array([seed, batch], dtype=np.int64)
+            batches[at] = replace(batches[at], behavior_parameters=to_numpy(policy.flat), seed=origin)
         if not resets:
-            return trajectories
+            return batches
         # The time of an episode of full length: that of those that ran would depend on what happened in them.
-        per_step = (time.perf_counter() - began) / float(trajectories.mask.sum())
-        per_episode = per_step * (self.longest or trajectories.mask.shape[1])
-        seen, numbers = _seen(self._slots, policy), range(first, first + episodes)
+        per_step = (time.perf_counter() - began) / float(sum(found.mask.sum() for found in batches))
+        per_episode = per_step * (self.longest or max(found.mask.shape[1] for found in batches))
+        seen = _seen(self._slots, policy)
         self._further.check_price(seen, seed, resets, per_episode)
-        further = self._further.draw(seen, trajectories, numbers, (seed, batch, repeats), resets)
-        return trajectories if further is None else replace(trajectories, resets=further)
+        for at, (batch, episodes) in enumerate(orders):
+            further = self._further.draw(seen, batches[at], episodes, (seed, batch, repeats), resets)
+            batches[at] = batches[at] if further is None else replace(batches[at], resets=further)
+        return batches
 
     def close(self) -> None:
         """Close the environments that the sampler made; those that it was given stay open."""
@@ -194,7 +223,7 @@ class GymnasiumSampler:
         count = 1 if alone else self.num_envs or _parallel_envs(self._factory, first.observation_space)
         return EnvSlots(first, count, self._factory)
 
-    def _replay(self, run: Stepper, episodes: Sequence[int]) -> None:
+    def _replay(self, run: Stepper, places: Sequence[int]) -> None:
         """Run crashed episodes again, each alone: where they ran before if no other environment can be made.
 
         An environment that raises would raise again: one replay is enough. A process that was killed may be replaced
@@ -203,19 +232,19 @@ class GymnasiumSampler:
         self.close()
         attempts = PROCESS_REPLAYS if self._async else 1
         alone: Slots | None = None
-        for episode in episodes:
+        for place in places:
             for left in reversed(range(attempts)):
                 alone = self._open(alone=True) if alone is None else alone
                 try:
-                    run.run(_seen(alone, run.policy), deque([episode]))
+                    run.run(_seen(alone, run.policy), deque([place]))
                     break
                 except SlotsCrashedError as crash:
-                    run.records.forget([episode])
+                    run.records.forget([place])
                     if self._given is None:
                         alone.close()
                     alone = None
                     if not left:
-                        raise _crash(run, episode, crash, attempts) from crash.__cause__
+                        raise _crash(run, place, crash, attempts) from crash.__cause__
         if alone is not None and self._given is None:
             alone.close()
         self._slots = self._open()
@@ -226,9 +255,10 @@ def _seen(slots: Slots, policy: Policy) -> Slots:
     return MaskedSlots(slots) if policy.sees_masks else slots
 
 
-def _crash(run: Stepper, episode: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:
+def _crash(run: Stepper, place: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:
+    batch, episode = run.numbers[place]
     return EpisodeCrashError(
-        f"the environment failed in episode {episode} of batch {run.batch} (seed {run.seed}) with "
+        f"the environment failed in episode {episode} of batch {batch} (seed {run.seed}) with "
         f"{type(crash.__cause__).__name__}: {crash.__cause__}, and failed again when the episode was replayed with the "
         f"same seed{'' if replays == 1 else f', {replays} times'}; dropping it would bias the estimate, so the batch "
         f"is not counted"

@@ -1,4 +1,4 @@
-"""What the Gymnasium sampler has seen, step by step, and how it becomes a batch."""
+"""What the Gymnasium sampler has seen, step by step, and how it becomes batches."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -25,12 +25,10 @@ class Records:
 
     Args:
         observation_space: of one environment.
-        episodes: how many there will be.
-        first: the number of the first of them.
+        episodes: how many there will be; each has a place from 0 on.
     """
 
-    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int, first: int = 0) -> None:
-        self._first = first
+    def __init__(self, observation_space: gymnasium.Space[Any], episodes: int) -> None:
         self._lengths = np.zeros(episodes, int)
         self._finals = empty_observations(observation_space, episodes)
         self._episode: list[NumpyArray] = []
@@ -62,8 +60,8 @@ class Records:
 
     def end(self, episode: int, length: int, observations: Observations, slot: int) -> None:
         """Record that an episode has ended after `length` steps."""
-        self._lengths[episode - self._first] = length
-        write(self._finals, episode - self._first, jax.tree_util.tree_map(lambda array: array[slot], observations))
+        self._lengths[episode] = length
+        write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""
@@ -72,15 +70,26 @@ class Records:
         for column in (self._step, self._observations, self._actions, self._log_probs):
             del column[len(self._rewards) :]
 
-    def trajectories(self, horizon: int | None, **origin: NumpyArray) -> Trajectories:
-        """The batch, checked; the records are empty afterwards.
+    def trajectories(self, horizon: int | None, counts: Sequence[int]) -> list[Trajectories]:
+        """Batches of so many episodes each, in the order of their places, checked; the records are empty afterwards.
 
-        Its number of steps is the longest episode's rounded up to a power of two (at most the horizon), so that
-        whatever is compiled for one batch fits most of the others.
+        The number of steps of a batch is its longest episode's rounded up to a power of two (at most the horizon), so
+        that whatever is compiled for one batch fits most of the others.
         """
-        longest = int(self._lengths.max())
-        steps = 1 << (longest - 1).bit_length()
-        steps = steps if horizon is None else min(steps, horizon)
+        whole, finals = self._sort(_rounded(self._lengths, horizon)), self._finals
+        if len(counts) == 1:
+            return [Trajectories(**whole, final_observations=finals)]
+        ends = np.cumsum(counts).tolist()
+        batches = []
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            rows, steps = slice(start, end), slice(_rounded(self._lengths[start:end], horizon))
+            part = jax.tree_util.tree_map(lambda array: array[rows, steps].copy(), whole)  # noqa: B023
+            last = jax.tree_util.tree_map(lambda array: array[rows].copy(), finals)  # noqa: B023
+            batches.append(Trajectories(**part, final_observations=last))
+        return batches
+
+    def _sort(self, steps: int) -> dict[str, Any]:
+        """The recorded steps by episode and time, (episodes, steps, ...), and the mask of those that there are."""
         columns: dict[str, list[Any]] = {
             "observations": self._observations,
             "actions": self._actions,
@@ -97,7 +106,7 @@ class Records:
         while self._episode:
             episode = np.concatenate(self._episode[:group])
             kept = episode >= 0
-            index = (episode[kept] - self._first, np.concatenate(self._step[:group])[kept])
+            index = (episode[kept], np.concatenate(self._step[:group])[kept])
             for name, column in columns.items():
                 jax.tree_util.tree_map(
                     lambda whole, *rows: whole.__setitem__(index, np.concatenate(rows)[kept]),  # noqa: B023
@@ -108,12 +117,12 @@ class Records:
             for done in (self._episode, self._step, *columns.values()):
                 del done[:group]
         self._blocks = _Blocks()
-        return Trajectories(
-            **sorted_columns,
-            mask=np.arange(steps) < self._lengths[:, None],
-            final_observations=self._finals,
-            **origin,
-        )
+        return {**sorted_columns, "mask": np.arange(steps) < self._lengths[:, None]}
+
+
+def _rounded(lengths: NumpyArray, horizon: int | None) -> int:
+    steps = 1 << (int(lengths.max()) - 1).bit_length()
+    return steps if horizon is None else min(steps, horizon)
 
 
 class _Blocks:

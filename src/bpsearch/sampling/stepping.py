@@ -23,39 +23,53 @@ _NOISE_STEPS = 64  # steps of action noise drawn at once for an episode; the noi
 
 
 class Stepper:
-    """Runs numbered episodes of one policy to their ends.
+    """Runs numbered episodes of one policy, of one batch or of several, to their ends.
 
     An environment runs in a slot, its policy in a row of what `policy.act_in_blocks` is called with. Matrix products
     may round a row differently in another place or beside other numbers of rows. So a block always has
     `policy.row_multiple` rows, and episode n always has the place n mod `row_multiple` in its block: the numbers of an
     episode come out of the same instructions however many others run, here or in another process.
 
+    Args:
+        policy: who acts.
+        records: where steps are recorded; an episode has the place there that it has among the `numbers`.
+        horizon: the number of steps after which an episode is cut.
+        seed: of the study.
+        numbers: batch and number of each episode.
+        repeats: see `sample`.
+
     Attributes:
-        episode: (slots,), which episode each slot is running, or −1.
+        place: (slots,), which episode each slot is running, by its place among the numbers, or −1.
     """
 
     def __init__(
-        self, policy: Policy, records: Records, horizon: int | None, seed: int, batch: int, repeats: int
+        self,
+        policy: Policy,
+        records: Records,
+        horizon: int | None,
+        seed: int,
+        numbers: Sequence[tuple[int, int]],
+        repeats: int,
     ) -> None:
         self.policy, self.records, self.horizon = policy, records, horizon
-        self.seed, self.batch, self.repeats = seed, batch, repeats
-        self.episode: NumpyArray = np.zeros(0, int)
+        self.seed, self.numbers, self.repeats = seed, numbers, repeats
+        self.place: NumpyArray = np.zeros(0, int)
 
     def run(self, slots: Slots, waiting: deque[int]) -> None:
-        """Run the `waiting` episodes to their ends; those that have started are taken from the queue."""
+        """Run the `waiting` episodes, by their places, to their ends; those that have started leave the queue."""
         policy, records, count = self.policy, self.records, slots.count
         rows = _Rows(policy, slots)
         # A policy of unbounded actions knows nothing of the environment's bounds.
         bounded = policy.action_space != slots.action_space
         step = np.zeros(count, int)
-        self.episode = np.full(count, -1)
+        self.place = np.full(count, -1)
         running = np.zeros(0, int)
         startable = True
         while True:
             if startable and waiting and (slots.restarts_single or not len(running)):
                 startable = False
                 self._start(slots, rows, waiting, step)
-                running = np.flatnonzero(self.episode >= 0)
+                running = np.flatnonzero(self.place >= 0)
                 self._check_observations(slots, step)
             if not len(running):
                 return
@@ -63,7 +77,7 @@ class Stepper:
             seen = jax.tree_util.tree_map(lambda array: array[running], slots.observations)  # noqa: B023
             actions, log_probs, executed = rows.act(running, seen)
             own = rows.of_slot[running]
-            records.before(self.episode[running], step[running], seen, actions[own], log_probs[own])
+            records.before(self.place[running], step[running], seen, actions[own], log_probs[own])
             executed = executed[rows.of_slot]
             self._check_actions(slots.action_space, executed, running, step)
             given = clipped(slots.action_space, executed) if bounded else executed
@@ -77,29 +91,34 @@ class Stepper:
             over = slots.ended if self.horizon is None else slots.ended | (step >= self.horizon)
             if over[running].any():
                 for slot in running[over[running]].tolist():
-                    records.end(int(self.episode[slot]), int(step[slot]), slots.observations, slot)
-                    rows.release(slot, int(self.episode[slot]))
-                    self.episode[slot] = -1
+                    records.end(int(self.place[slot]), int(step[slot]), slots.observations, slot)
+                    rows.release(slot, self._episode(slot))
+                    self.place[slot] = -1
                 running = running[~over[running]]
                 startable = True
             rows.advance(running)
 
     def _start(self, slots: Slots, rows: "_Rows", waiting: deque[int], step: NumpyArray) -> None:
         started, seeds = [], []
-        free = np.flatnonzero(self.episode < 0).tolist()
+        free = np.flatnonzero(self.place < 0).tolist()
         if self.policy.alone:
-            free = free[: int(len(free) == len(self.episode))]
+            free = free[: int(len(free) == len(self.place))]
         for slot in free:
-            episode = next((number for number in waiting if rows.has_place(number)), None)
-            if episode is None:
+            place = next((place for place in waiting if rows.has_place(self.numbers[place][1])), None)
+            if place is None:
                 break
-            waiting.remove(episode)
-            env_seed, stream = episode_numbers(self.seed, self.batch, episode, self.repeats)
+            waiting.remove(place)
+            batch, episode = self.numbers[place]
+            env_seed, stream = episode_numbers(self.seed, batch, episode, self.repeats)
             rows.take(slot, episode, stream)
-            self.episode[slot], step[slot] = episode, 0
+            self.place[slot], step[slot] = place, 0
             started.append(slot)
             seeds.append(env_seed)
         self._obey(slots.start, started, seeds, step, 0)
+
+    def _episode(self, slot: int) -> int:
+        """The number, in its batch, of the episode that a slot is running."""
+        return self.numbers[int(self.place[slot])][1]
 
     def _check_actions(
         self, space: gymnasium.Space[Any], actions: NumpyArray, running: NumpyArray, step: NumpyArray
@@ -111,14 +130,15 @@ class Stepper:
         if at is not None:
             slot = running[at[0]]
             raise InvalidActionError(
-                f"{self.policy.name} gave the action {quote(actions[slot])} in episode {self.episode[slot]}, step "
+                f"{self.policy.name} gave the action {quote(actions[slot])} in episode {self._episode(slot)}, step "
                 f"{step[slot]}, but the environment's actions are {space}"
             )
 
     def _refuse_to_go_on(self, slots: Slots, step: NumpyArray) -> None:
-        for slot in np.flatnonzero((step >= LONGEST) & (self.episode >= 0) & ~slots.ended):
+        for slot in np.flatnonzero((step >= LONGEST) & (self.place >= 0) & ~slots.ended):
+            batch, episode = self.numbers[self.place[slot]]
             raise NeverEndingError(
-                f"episode {self.episode[slot]} of batch {self.batch} (seed {self.seed}) has not ended after "
+                f"episode {episode} of batch {batch} (seed {self.seed}) has not ended after "
                 f"{step[slot]} steps, and nothing limits its length: give a step limit, "
                 f"bps.environment(env, horizon=1000) (--horizon 1000); the value is then of the return up to there"
             )
@@ -130,7 +150,7 @@ class Stepper:
         except ObservationError as error:
             slot = slots[0] if error.slot is None else error.slot
             raise InvalidTrajectoriesError(
-                f"the environment gave {error.got} in episode {self.episode[slot]}, step {step[slot] + ahead}, but "
+                f"the environment gave {error.got} in episode {self._episode(slot)}, step {step[slot] + ahead}, but "
                 f"declares {error.expected}; the batch is not counted"
             ) from error
 
@@ -141,21 +161,21 @@ class Stepper:
             return
         for name, space, values in parts_of(slots.observation_space, seen, "observation"):
             bad = outside(space, values, 1)
-            at = None if bad is None else first(bad, self.episode >= 0)
+            at = None if bad is None else first(bad, self.place >= 0)
             if at is not None:
                 must = "finite" if values.dtype.kind == "f" else f"one of {space}"
                 self._refuse(name, values, at[0], step, must)
 
     def _check_rewards(self, rewards: NumpyArray, step: NumpyArray) -> None:
         if not np.isfinite(rewards).all():
-            at = first(~np.isfinite(rewards), self.episode >= 0)
+            at = first(~np.isfinite(rewards), self.place >= 0)
             if at is not None:
                 self._refuse("reward", rewards, at[0], step, "finite")
 
     def _refuse(self, what: str, values: NumpyArray, slot: int, step: NumpyArray, must: str) -> None:
         raise InvalidTrajectoriesError(
-            f"{what} of episode {self.episode[slot]}, step {step[slot]} is {quote(values[slot])}: every {what} must be "
-            f"{must}; the batch is not counted"
+            f"{what} of episode {self._episode(slot)}, step {step[slot]} is {quote(values[slot])}: every {what} must "
+            f"be {must}; the batch is not counted"
         )
 
 
