@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.checks import check_integer, check_type
 from bpsearch._core.clock import now
 from bpsearch._core.interrupts import undisturbed
 from bpsearch._core.texts import shown
 from bpsearch._core.versions import versions
-from bpsearch.errors import BPSearchError, StoreError
+from bpsearch.errors import BPSearchError, InvalidArgumentError, StoreError
 from bpsearch.inference.stopping import Ended
 from bpsearch.inference.valuation import ValuedBatch
 from bpsearch.sampling.packing import pack, unpack
@@ -194,6 +195,16 @@ def _facts(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in asdict(entry).items() if name in _FACTS}
 
 
+def _entry(facts: dict[str, Any]) -> Entry:
+    check_integer("number", facts["number"], at_least=0)
+    check_integer("version", facts["version"], at_least=0)
+    if facts["position"] is not None:
+        check_integer("position", facts["position"], at_least=0)
+    for name in ("identity", "asked", "reason"):
+        check_type(name, facts[name], str, "a text")
+    return Entry(**{name: facts[name] for name in _FACTS} | {"status": Status(facts["status"])})
+
+
 def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
     settings = dict(first.facts["settings"])
     entries: dict[int, Entry] = {}
@@ -207,7 +218,7 @@ def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
             elif kind == "ended":
                 ended = Ended(facts["ended"])
             elif kind in ("asked", "told", "abandoned"):
-                entry = Entry(**{name: facts[name] for name in _FACTS} | {"status": Status(facts["status"])})
+                entry = _entry(facts)
                 entries[entry.number] = entry
                 if kind == "told":
                     told_at[entry.number] = position
@@ -217,7 +228,7 @@ def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
                 raise StoreError(f"event {position} is of a kind that this program does not know: {shown(kind)!r}")
         except StoreError:
             raise
-        except (KeyError, TypeError, ValueError) as error:
+        except (InvalidArgumentError, KeyError, TypeError, ValueError) as error:
             raise StoreError(f"event {position} is not one of this program: {shown(repr(error))}") from error
     if sorted(entries) != list(range(len(entries))):
         raise StoreError(f"the requests are not numbered one after the other, but {sorted(entries)!r:.200}")

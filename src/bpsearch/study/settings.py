@@ -5,7 +5,7 @@ import hashlib
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import cache
 from types import CodeType
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch import control_variates, estimands, estimators, inference, methods, search
+from bpsearch._core.checks import check_integer
 from bpsearch._core.texts import shown
 from bpsearch.errors import InvalidArgumentError, SettingsMismatchError, StoreError
 from bpsearch.estimators.base import Estimator
@@ -189,3 +190,12 @@ def _own_class(name: str) -> type:
             f"with Study(policy, method, store=...)"
         )
     return found
+
+
+def known_counts(stored: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """What a store knows of the episodes that a run wanted, and of further starts; None what it does not know."""
+    tightest, resets = stored.get("tightest"), stored.get("resets")
+    return (
+        None if tightest is None else check_integer("tightest", tightest),
+        None if resets is None else check_integer("resets", resets, at_least=0),
+    )

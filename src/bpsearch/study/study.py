@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
-from bpsearch._core.checks import check_integer, check_seed, check_type, quote
+from bpsearch._core.checks import check_integer, check_range, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
@@ -32,7 +32,7 @@ from bpsearch.study.recorder import Recorder, understood
 from bpsearch.study.requests import Entry, Request
 from bpsearch.study.resets import Resets, choose_resets
 from bpsearch.study.running import run_batches
-from bpsearch.study.settings import build, check_same, describe
+from bpsearch.study.settings import build, check_same, describe, known_counts
 
 TIGHTEST = 1000  # episodes at which anytime-valid intervals are to be narrow, unless a run says how many it wants
 OnBatch = Callable[["Study", Info], None]
@@ -109,10 +109,9 @@ class Study:
             check_same({name: stored.get(name) for name in given}, given, str(recorder.journal))
             self.identity = history.identity
             self._ended = history.ended or Ended.BUDGET
-            self._tightest = stored.get("tightest")
-            self._resets = stored.get("resets")
+            self._tightest, self._resets = known_counts(stored)
             if self.return_range is None and stored.get("return_range") is not None:
-                self.return_range, self._knows_range = build(stored["return_range"]), True
+                self.return_range, self._knows_range = check_range("return_range", build(stored["return_range"])), True
             self._progress.take_up(history)
         self._looks = Looks(self.method.valuation, self._progress.first.valuation, self.method.search.first_batch)
 
