@@ -16,6 +16,7 @@ from bpsearch.inference.valuation import Valuation
 from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.on_policy import OnPolicy
+from bpsearch.search.starts import StartSearch
 
 AnySearch = Search[Any]
 
@@ -77,6 +78,10 @@ def _dr_bpg(env: CompiledEnv | None) -> Method:
     return Method(AdaptiveBPG(doubly_robust, model), Valuation(doubly_robust, model), name="dr-bpg")
 
 
+def _starts(env: CompiledEnv | None) -> Method:
+    return Method(StartSearch(), Valuation(importance_sampling), name="starts")
+
+
 def _model(name: str, env: CompiledEnv | None) -> TabularModel:
     if not isinstance(env, TabularMDP):
         raise InvalidArgumentError(f"method {name!r} learns a tabular model and needs a TabularMDP, got {env}")
@@ -90,6 +95,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "pdis-bpg": _pdis_bpg,
     "as": _advantage_sum,
     "dr-bpg": _dr_bpg,
+    "starts": _starts,
 }
 
 

@@ -141,8 +141,9 @@ class GymnasiumSampler:
         longer than the episodes; then `no_resets` says so.
         """
         began = time.perf_counter()
+        behavior, policy = policy, policy.actor
         records = Records(_seen(self._slots, policy).observation_space, episodes, first)
-        run = Stepper(policy, records, self.horizon, seed, batch, repeats)
+        run = Stepper(policy, records, self.horizon, seed, batch, repeats, behavior.starts)
         waiting = deque(range(first, first + episodes))
         while waiting:
             try:
@@ -155,7 +156,7 @@ class GymnasiumSampler:
                 self._replay(run, crashed)
         trajectories = records.trajectories(
             horizon=self.horizon,
-            behavior_parameters=to_numpy(policy.flat),
+            behavior_parameters=to_numpy(behavior.flat),
             seed=np.array([seed, batch], dtype=np.int64),
         )
         if not resets:

@@ -32,6 +32,7 @@ class Records:
     def __init__(self, observation_space: gymnasium.Space[Any], episodes: int, first: int = 0) -> None:
         self._first = first
         self._lengths = np.zeros(episodes, int)
+        self._start_weights = np.zeros(episodes)
         self._finals = empty_observations(observation_space, episodes)
         self._episode: list[NumpyArray] = []
         self._step: list[NumpyArray] = []
@@ -64,6 +65,10 @@ class Records:
         """Record that an episode has ended after `length` steps."""
         self._lengths[episode - self._first] = length
         write(self._finals, episode - self._first, jax.tree_util.tree_map(lambda array: array[slot], observations))
+
+    def weigh_start(self, episode: int, log_weight: float) -> None:
+        """Record what an episode counts for its start, as a logarithm."""
+        self._start_weights[episode - self._first] = log_weight
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""
@@ -108,6 +113,7 @@ class Records:
             for done in (self._episode, self._step, *columns.values()):
                 del done[:group]
         self._blocks = _Blocks()
+        sorted_columns["log_probs"][:, 0] -= self._start_weights
         return Trajectories(
             **sorted_columns,
             mask=np.arange(steps) < self._lengths[:, None],
