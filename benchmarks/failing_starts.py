@@ -3,7 +3,8 @@
     python benchmarks/failing_starts.py --studies 100 --keep failing.jsonl
 
 The most likely actions of a trained agent on Pendulum-v1, and of the paper's policy on its acrobot; the failure is a
-return below the quantile of 0.2%, found once from 400,000 episodes. Ratios are mean squared errors relative to p(1 − p)/n.
+return below the quantile of 0.2%, found once from 400,000 episodes. Ratios are mean squared errors relative to
+p(1 − p)/n, that of Monte Carlo.
 With --keep every study is written down when it is done, and the same command goes on where it was stopped.
 """
 
