@@ -21,6 +21,7 @@ from bpsearch.search.base import Info, Search
 
 CLIPPED = 6.0  # standard deviations of the first batch beyond which a margin tells nothing more
 KEPT = 0.7  # of what is known about the errors of predictions, from batch to batch: the last ones count most
+FEWEST = 20  # episodes of a first batch that can be split
 DOUBT = 2.0  # standard errors by which predictions must be better than none
 
 
@@ -145,18 +146,33 @@ class StartSearch(Search[StartState]):
         features = expand(_scale(state)(numbers)).astype(np.float64)
         targets = np.clip(margins, *state.clip)
         errors = KEPT * np.asarray(state.errors) + self._judge(state, features, targets)
-        rows = np.column_stack([np.ones(len(targets)), features, targets])
-        learned = replace(state, sums=state.sums + rows.T @ rows, errors=errors)
+        learned = replace(state, sums=state.sums + _sums(features, targets), errors=errors)
         return replace(learned, chosen=_choose(learned)), info
 
     def _judge(self, state: StartState, features: NumpyArray, targets: NumpyArray) -> NumpyArray:
-        """What earlier batches would have predicted for this one, candidate by candidate."""
+        """What earlier batches would have predicted for this one, candidate by candidate.
+
+        The first batch has none before it: each half of it predicts the other.
+        """
         if not state.sums.any():
-            return np.zeros(len(CANDIDATES) + 2)
+            even = np.arange(len(targets)) % 2 == 0
+            if len(targets) < FEWEST:
+                return np.zeros(len(CANDIDATES) + 2)
+            one, other = (
+                self._judge(replace(state, sums=_sums(features[half], targets[half])), features[~half], targets[~half])
+                for half in (even, ~even)
+            )
+            return one + other
         fits = [_fit(state, number) for number in range(len(CANDIDATES))]
         wrong = [np.sum((features @ slope + offset - targets) ** 2) for slope, offset in fits]
         mean = state.sums[0, -1] / state.sums[0, 0]
         return np.array([*wrong, np.sum((targets - mean) ** 2), len(targets)])
+
+
+def _sums(features: NumpyArray, targets: NumpyArray) -> NumpyArray:
+    rows = np.column_stack([np.ones(len(targets)), features, targets])
+    sums: NumpyArray = rows.T @ rows
+    return sums
 
 
 def _scale(state: StartState) -> Scale:
