@@ -51,6 +51,7 @@ ROOMS["__main__"] = {"cli"}
 LATE = {
     ("inference/estimate.py", "report"): "an estimate is put into words when somebody reads it",
     ("inference/comparison.py", "report"): "a comparison is put into words when somebody reads it",
+    ("inference/pilot.py", "report"): "a plan is put on a page when somebody wants one",
     ("inference/suite.py", "report"): "a suite is put into words when somebody reads it",
     ("calls/evaluate.py", "report"): "progress is shown when somebody wants to see it",
     ("policies/resolve.py", "integrations"): "another library's policy is adapted when somebody gives one",

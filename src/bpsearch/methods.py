@@ -17,6 +17,7 @@ from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.closed_form import ClosedForm
 from bpsearch.search.on_policy import OnPolicy
+from bpsearch.search.starts import StartSearch
 
 AnySearch = Search[Any]
 
@@ -82,6 +83,10 @@ def _closed_form(env: CompiledEnv | None) -> Method:
     return replace(Method.of_search(ClosedForm()), name="closed-form")
 
 
+def _starts(env: CompiledEnv | None) -> Method:
+    return Method(StartSearch(), Valuation(importance_sampling), name="starts")
+
+
 def _model(name: str, env: CompiledEnv | None) -> TabularModel:
     if not isinstance(env, TabularMDP):
         raise InvalidArgumentError(f"method {name!r} learns a tabular model and needs a TabularMDP, got {env}")
@@ -96,6 +101,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "as": _advantage_sum,
     "dr-bpg": _dr_bpg,
     "closed-form": _closed_form,
+    "starts": _starts,
 }
 
 

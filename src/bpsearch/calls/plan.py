@@ -84,7 +84,8 @@ def plan(
         further = {"resets": runner.resets} if method.valuation.needs_resets(task.policy) else {}
         batch = runner.run(task.policy, pilot, seed=seed, batch=STREAM, repeats=repeats, **further)
     returns = np.asarray(batch.returns(discount)).reshape(-1, repeats)
-    values = grouped_values(task.policy, discount, batch, repeats, method.valuation)
+    values, alone = value_groups(method.valuation, task.policy, discount, batch, repeats)
+    drawn = 0 if batch.resets is None else int(jax.tree_util.tree_leaves(batch.resets)[0].shape[1])
     if not np.array_equal(values, returns):
         no_help = ""  # what actions cannot do, starts did
     found = judge(
@@ -95,25 +96,36 @@ def plan(
         level=level,
         no_help=no_help,
         alike=repeats == 1 or _start_alike(batch),
+        alone=alone,
+        resets=drawn,
     )
     settings = {**task.names, "pilot": pilot, "discount": discount, "seed": seed}
     return dataclasses.replace(found, settings=settings, deterministic=task.noiseless, notes=task.policy.notes)
 
 
-def grouped_values(
-    policy: Policy, discount: float, batch: Trajectories, repeats: int, valuation: Valuation | None = None
-) -> NumpyArray:
-    """(groups, repeats), what `auto` makes of the returns of episodes that share all but their actions.
+def value_groups(
+    valuation: Valuation, policy: Policy, discount: float, batch: Trajectories, repeats: int
+) -> tuple[NumpyArray, dict[str, NumpyArray]]:
+    """(groups, repeats), what the returns of episodes that share all but their actions are valued.
 
     All episodes of a group must be in the same fold: only episodes of other folds are independent of one.
     `cross_fit` deals episode i to fold i mod K, so all firsts come first, then all seconds.
+
+    Returns:
+        The values with all control variates, and by kind of noise those with the control variates of that kind alone.
     """
     groups = np.arange(len(batch)).reshape(-1, repeats)
     assert len(groups) % FOLDS == 0
-    valuation = find_method("auto").valuation if valuation is None else valuation
     state = valuation.init(policy, discount)
     parts = [valuation.value(state, batch.take(groups[:, part])) for part in range(repeats)]
-    return np.stack(valuation.conclude(state, parts).batches, axis=1)
+    used = valuation.used_kinds(policy, parts)
+    alone = {kind: np.stack(valuation.conclude_alone(state, parts, kind).batches, axis=1) for kind in used}
+    return np.stack(valuation.conclude(state, parts).batches, axis=1), alone
+
+
+def grouped_values(policy: Policy, discount: float, batch: Trajectories, repeats: int) -> NumpyArray:
+    """(groups, repeats), what `auto` makes of the returns of episodes that share all but their actions."""
+    return value_groups(find_method("auto").valuation, policy, discount, batch, repeats)[0]
 
 
 def _start_alike(batch: Trajectories) -> bool:

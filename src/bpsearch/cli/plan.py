@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -49,6 +50,7 @@ def plan(
     episode_timeout: EpisodeTimeout = None,
     normalize: Normalize = None,
     trust: Trust = False,
+    out: Annotated[Path | None, typer.Option(help="Directory for plan.html, a page with pictures.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Tell from a few episodes how many an evaluation will need, and whether anything can be saved."""
@@ -89,8 +91,12 @@ def plan(
     except KeyboardInterrupt:
         typer.echo("bpsearch: stopped before the pilot was complete; nothing is known", err=True)
         sys.exit(130)
+    if out is not None:
+        result.report(out / "plan.html")
     if as_json:
         print_json(result.to_json())
         return
     for line in result.lines:
         typer.echo(f"{line[0].upper()}{line[1:]}.")
+    if out is not None:
+        typer.echo(f"wrote {out / 'plan.html'}")

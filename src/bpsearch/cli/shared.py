@@ -24,7 +24,8 @@ METHODS = (
     "as",
     "dr-bpg",
     "closed-form",
-)  # of `bpsearch.methods`, which takes long to import
+    "starts",
+)  # `bpsearch.methods` imports slowly
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
     str,
@@ -36,7 +37,7 @@ PolicyFile = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="auto, mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
+        help="auto, mc, bpg, pdis-bpg; of a failure also starts; on tabular environments as, dr-bpg.",
         autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
     ),
 ]

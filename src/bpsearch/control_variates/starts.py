@@ -107,8 +107,8 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         count = jax.tree_util.tree_leaves(batch.resets)[0].shape[1]
         further = jax.tree_util.tree_map(lambda array: _flat(np.asarray(array)), batch.resets)
         return {
-            "starts": self._numbers(first),
-            "resets": self._numbers(further),
+            "starts": self.numbers(first),
+            "resets": self.numbers(further),
             "counts": np.full(len(batch), count),
         }
 
@@ -153,7 +153,7 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
             found[..., rows] = coefficients @ (expand(fit.scale(summary["starts"][rows])) - means).T
         return found
 
-    def _numbers(self, observations: Observations) -> Float[NumpyArray, "starts numbers"]:
+    def numbers(self, observations: Observations) -> Float[NumpyArray, "starts numbers"]:
         """(n, d), the observations as vectors, with the critic's value and, last, the proxy's."""
         assert self.policy is not None
         leaves = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(observations)]

@@ -2,38 +2,25 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.checks import check_path
 from bpsearch.inference.intervals import binomial_upper_bound, episodes_for
+from bpsearch.inference.quantity import Quantity, from_logarithm, share_of
+from bpsearch.inference.sources import Source, split_sources
 from bpsearch.inference.unseen import PSEUDO_EPISODES, farthest
 from bpsearch.inference.variance_split import jackknife, split_parts, split_terms
 
 LITTLE = 0.1  # a share of the variance that is not worth a better method
 MOST = 0.5  # of the variance from one pair of episodes: too much to trust the numbers
 ROUNDING = 1e-12  # relative to what was summed
-ENDLESS = 30.0  # an interval wider than that, on both sides of a logarithm, tells nothing
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What the pilot says about a number: the estimate, and the ends of its confidence interval; None if unknown."""
-
-    estimate: float
-    low: float | None
-    high: float | None
-
-    def text(self, show: Callable[[float], str]) -> str:
-        """For people."""
-        if self.low is None or self.high is None:
-            return f"{show(self.estimate)} (the pilot cannot tell how precisely)"
-        middle, low, high = show(self.estimate), show(self.low), show(self.high)
-        return middle if low == high else f"{middle} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -59,6 +46,8 @@ class Plan:
         no_gain: why nothing better than Monte Carlo can be expected; empty if something can.
         doubts: what the pilot cannot tell, and why.
         settings: what repeats the pilot, by name.
+        sources: where the variance comes from, and what each tool of the program would save alone; empty if the pilot
+            cannot tell.
         deterministic: whether the policy had no action noise; None if that is unknown.
         notes: what is to be known about how the policy acted.
     """
@@ -78,10 +67,13 @@ class Plan:
     settings: dict[str, Any] = field(default_factory=dict)
     deterministic: bool | None = None
     notes: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
 
     @property
     def largest_savings(self) -> float | None:
-        """1 / (1 − share of the actions)."""
+        """1 / (1 − share of the actions), unless starts save as well, of which more may be learned."""
+        if any(source.name == "starts" and source.saves for source in self.sources):
+            return None
         share = None if self.action_share is None else self.action_share.high
         return None if share is None or share >= 1.0 else 1.0 / (1.0 - share)
 
@@ -96,6 +88,7 @@ class Plan:
                 f"variance from the policy's actions: {self.action_share.text(_percent)}; the rest, from starts and "
                 f"the environment, no choice of actions can remove"
             )
+        found += [source.text for source in self.sources if source.text]
         if self.no_gain:
             found.append(f"nothing to gain over Monte Carlo, because {self.no_gain}")
         elif self.savings is not None:
@@ -121,8 +114,16 @@ class Plan:
             "largest_savings": self.largest_savings,
             "doubts": list(self.doubts),
             "notes": list(self.notes),
+            "sources": [dataclasses.asdict(source) for source in self.sources],
         }
         return {"schema": "bpsearch plan 1", **found}
+
+    def report(self, path: str | Path) -> Path:
+        """Write a page that shows and explains the plan: one HTML file that needs no network."""
+        from bpsearch.report.layout import write_page
+        from bpsearch.report.plan_page import render
+
+        return write_page(render(self), check_path("path", path))
 
 
 def judge(
@@ -134,6 +135,8 @@ def judge(
     level: float = 0.95,
     no_help: str = "",
     alike: bool = True,
+    alone: Mapping[str, NumpyArray] | None = None,
+    resets: int = 0,
 ) -> Plan:
     """What follows from the episodes of a pilot.
 
@@ -146,8 +149,12 @@ def judge(
         level: see `plan`.
         no_help: why `auto` cannot be used; empty if it can.
         alike: whether the episodes of a group were seen to start alike.
+        alone: (groups, repeats) by kind of noise, what the control variates of that kind alone make of the returns.
+        resets: how many further starts each episode had.
     """
-    found = _Found.of(returns, values, level, relative=relative_halfwidth is not None)
+    # Where starts are subtracted, too, values no longer tell how the mean given U varies.
+    unmoved = values if alone is None else alone.get("actions", returns)
+    found = _Found.of(returns, values, unmoved, level, relative=relative_halfwidth is not None)
     value, count = float(values.mean()), values.size
     doubts: list[str] = []
     base = Plan(count, value, None, found.variance, None, None, halfwidth, level, None, None, no_help, ())
@@ -200,8 +207,12 @@ def judge(
         pairs = ((auto.low, plain.low), (auto.high, plain.high))
         ends = (None if a is None or p is None else max(min(a, p), taught) for a, p in pairs)
         auto = Quantity(max(min(auto.estimate, plain.estimate), taught), *ends)
+    sources: tuple[Source, ...] = ()
+    if share is not None and alone and not math.isnan(share.estimate):
+        sources = split_sources(returns, alone, share, resets=resets, quantile=found.quantile)
     return dataclasses.replace(
         base,
+        sources=sources,
         std_error=error if error > 0.0 else None,
         action_share=share,
         savings=savings,
@@ -226,16 +237,18 @@ class _Found:
     quantile: float
 
     @classmethod
-    def of(cls, returns: NumpyArray, values: NumpyArray, level: float, *, relative: bool) -> "_Found":
+    def of(
+        cls, returns: NumpyArray, values: NumpyArray, unmoved: NumpyArray, level: float, *, relative: bool
+    ) -> "_Found":
         groups, repeats = returns.shape
         centres = np.array([returns.mean(), values.mean()])
 
         def statistic(sums: NumpyArray, count: int) -> NumpyArray:
             """The share of the actions in two ways; the logarithms of both variances and of their ratio."""
-            rests, actions = zip(*(split_parts(part, count, repeats) for part in (sums[:3], sums[3:])), strict=True)
-            plain, auto = (rest + action for rest, action in zip(rests, actions, strict=True))
-            # Given U returns and values have the same mean: both tell how it varies.
-            shares = [1.0 - rest / plain for rest in rests]
+            rests, actions = zip(*(split_parts(part, count, repeats) for part in np.split(sums, 3)), strict=True)
+            plain, auto, _ = (rest + action for rest, action in zip(rests, actions, strict=True))
+            # Given U returns and unmoved values have the same mean: both tell how it varies.
+            shares = [1.0 - rests[0] / plain, 1.0 - rests[2] / plain]
             units = np.array([centre + total / count for centre, total in zip(centres, sums[[0, 3]], strict=True)])
             scale = np.log(units**2) if relative else np.zeros_like(units)
             logs = [np.log(plain) - scale[0], np.log(auto) - scale[1], np.log(plain / auto)]
@@ -243,35 +256,21 @@ class _Found:
 
         terms = split_terms(returns)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found, errors = jackknife(statistic, np.vstack([terms, split_terms(values)]))
+            found, errors = jackknife(statistic, np.vstack([terms, split_terms(values), split_terms(unmoved)]))
         quantile = float(stats.t.ppf(0.5 + level / 2.0, groups - 1))
-        plain, auto, savings = (_exponential(*pair, quantile) for pair in zip(found[2:], errors[2:], strict=True))
+        plain, auto, savings = (from_logarithm(*pair, quantile) for pair in zip(found[2:], errors[2:], strict=True))
         precise = int(errors[1] < errors[0])  # values where actions make much of the variance, returns where little
         start, action = split_parts(terms.sum(axis=1), groups, repeats)
         each = terms[1] + 0.5 * terms[2]
         return cls(
             variance=float(start + action),
-            share=_share(found[precise], quantile * errors[precise], known=repeats == 1 or bool(action > 0.0)),
+            share=share_of(found[precise], quantile * errors[precise], known=repeats == 1 or bool(action > 0.0)),
             plain=plain,
             auto=auto,
             savings=savings if savings.estimate < 1.0 / ROUNDING else None,
             largest=float(each.max() / max(each.sum(), 1e-300)),
             quantile=quantile,
         )
-
-
-def _exponential(log: float, error: float, quantile: float) -> Quantity:
-    half = quantile * error
-    if not half < ENDLESS:  # without one of the groups hardly anything varied
-        return Quantity(float(np.exp(log)), None, None)
-    middle, low, high = (float(np.exp(log + end)) for end in (0.0, -half, half))
-    return Quantity(middle, low, high)
-
-
-def _share(share: float, half: float, *, known: bool) -> Quantity:
-    """Within [0, 1]; nothing is known about its precision if no two episodes of a pair were found to differ."""
-    estimate, low, high = (float(np.clip(share + end, 0.0, 1.0)) for end in (0.0, -half, half))
-    return Quantity(estimate, low, high) if known and math.isfinite(half) else Quantity(estimate, None, None)
 
 
 def _needed(variance: Quantity, half_width: float, level: float, room: float = 0.0) -> Quantity:

@@ -12,7 +12,7 @@ from jaxtyping import Float64, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.jaxtools import in_64_bit, in_turn, replace, to_numpy
-from bpsearch.control_variates.base import AnyControlVariate, join
+from bpsearch.control_variates.base import KINDS, AnyControlVariate, join
 from bpsearch.control_variates.modeled import Model, ModeledEstimator, ModeledState
 from bpsearch.errors import InvalidArgumentError, WeightOverflowError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_policy, check_values, log_ratios
@@ -106,9 +106,25 @@ class Valuation:
         """The estimator with its model."""
         return ModeledEstimator(self.estimator, self.model)
 
+    def conclude_alone(self, state: ModeledState, batches: Sequence[ValuedBatch], kind: str) -> Values:
+        """`conclude` with the control variates of one kind of noise only."""
+        own = [number for number, control in enumerate(self.control_variates) if control.kind == kind]
+        only = replace(self, control_variates=tuple(self.control_variates[number] for number in own))
+        less = [replace(batch, summaries=tuple(batch.summaries[number] for number in own)) for batch in batches]
+        return only.conclude(state, less)
+
     def bind(self, policy: Policy, discount: float) -> list[AnyControlVariate | None]:
         """The control variates for this policy; None for those that are of no use for it."""
         return [None if c.refuse(policy) else c.bind(policy, discount) for c in self.control_variates]
+
+    def used_kinds(self, policy: Policy, batches: Sequence[ValuedBatch]) -> list[str]:
+        """The kinds of noise about which something can be learned from these batches."""
+        used = [
+            control.kind
+            for number, control in enumerate(self.control_variates)
+            if not control.refuse(policy) and all(batch.summaries[number] is not None for batch in batches)
+        ]
+        return [kind for kind in KINDS if kind in used]
 
     def needs_resets(self, policy: Policy) -> bool:
         """Whether further starts would be used for this policy."""

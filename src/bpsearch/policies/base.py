@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import gymnasium
 import jax
@@ -15,6 +15,9 @@ from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.foreign import own_array
 from bpsearch._core.jaxtools import at_the_edge, in_64_bit, to_numpy
 from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from bpsearch.policies.chosen_starts import StartWeights
 
 
 class Policy(ABC):
@@ -41,6 +44,16 @@ class Policy(ABC):
     sees_masks: ClassVar[bool] = False
     # Whether no other episode may run beside one of its own: its memory is one, and out of reach.
     alone: ClassVar[bool] = False
+
+    @property
+    def actor(self) -> "Policy":
+        """Who acts: itself, unless it is the behavior of another that chooses starts."""
+        return self
+
+    @property
+    def starts(self) -> "StartWeights | None":
+        """Who chooses where episodes start; None if the environment does, as always for an evaluation policy."""
+        return None
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from bpsearch.envs.spaces import MisfitError, outside
 from bpsearch.envs.spaces import first as first_index
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, SpaceMismatchError
 from bpsearch.policies.base import Policy
-from bpsearch.sampling.compiled import jitted_rollout
+from bpsearch.sampling.compiled import choose_starts, jitted_rollout
 from bpsearch.sampling.gymnasium import ASYNC_ENVS, GymnasiumSampler
 from bpsearch.sampling.masks import masked_space
 from bpsearch.sampling.seeds import batch_key
@@ -113,16 +113,23 @@ def _sample_compiled(
     if first % chunk:
         raise InvalidArgumentError(f"first must be a multiple of {chunk} in a compiled environment, got {first}")
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
-    chunks = [
-        jitted_rollout(env, policy, jax.random.fold_in(key, first // chunk + i), size, repeats, resets)
-        for i, size in enumerate(sizes)
-    ]
+    behavior, policy = policy, policy.actor
+    chunks, start_weights = [], []
+    for i, size in enumerate(sizes):
+        own, chosen = jax.random.fold_in(key, first // chunk + i), None
+        if behavior.starts is not None:
+            chosen, log_weights = choose_starts(env, behavior.starts, own, size)
+            start_weights.append(log_weights)
+        chunks.append(jitted_rollout(env, policy, own, size, repeats, resets, chosen))
     fields = ["observations", "actions", "rewards", "log_probs", "mask", "final_observations"]
     fields += ["resets"] if resets else []
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
     _check_joined(env, joined)
+    if start_weights:
+        joined["log_probs"] = np.array(joined["log_probs"])
+        joined["log_probs"][:, 0] -= np.concatenate(start_weights)
     return Trajectories(
-        **joined, behavior_parameters=to_numpy(policy.flat), seed=np.array([seed, batch], dtype=np.int64)
+        **joined, behavior_parameters=to_numpy(behavior.flat), seed=np.array([seed, batch], dtype=np.int64)
     )
 
 

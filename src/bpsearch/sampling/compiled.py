@@ -5,23 +5,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bpsearch._core import threefry
-from bpsearch._core.arrays import Array
-from bpsearch._core.jaxtools import in_turn
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import in_turn, to_numpy
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
+from bpsearch.policies.chosen_starts import StartWeights
 from bpsearch.sampling.trajectories import Trajectories
 
 
 def rollout(
-    env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1, resets: int = 0
+    env: CompiledEnv,
+    policy: Policy,
+    key: Array,
+    episodes: int,
+    repeats: int = 1,
+    resets: int = 0,
+    start_keys: Array | None = None,
 ) -> Trajectories:
     """Sample `episodes` episodes of `policy`: a pure JAX function, to be used inside `jit`.
 
     Every episode is run to its own end, so none is preferred for being short. After its end an episode stands
     still: its further steps are masked. `repeats` neighbors at a time share the keys that the environment draws from.
-    Every episode gets `resets` further starts.
+    Every episode gets `resets` further starts. `start_keys` are the keys of chosen starts, one for each episode.
     """
     start_key, key = jax.random.split(key)
     starts = episodes // repeats
@@ -29,7 +37,8 @@ def rollout(
     def shared(keys: Array) -> Array:
         return keys if repeats == 1 else jnp.repeat(keys, repeats, axis=0)
 
-    state = jax.vmap(env.reset)(shared(jax.random.split(start_key, starts)))
+    own_keys = jax.random.split(start_key, starts) if start_keys is None else start_keys
+    state = jax.vmap(env.reset)(shared(own_keys))
     observe = jax.vmap(env.observe)
 
     # No step has the number of the horizon, so no other draw has this key.
@@ -88,7 +97,35 @@ def trajectories_inside_jit(**arrays: Array) -> Trajectories:
 @in_turn
 @partial(jax.jit, static_argnames=("episodes", "repeats", "resets"))
 def jitted_rollout(
-    env: CompiledEnv, policy: Policy, key: Array, episodes: int, repeats: int = 1, resets: int = 0
+    env: CompiledEnv,
+    policy: Policy,
+    key: Array,
+    episodes: int,
+    repeats: int = 1,
+    resets: int = 0,
+    start_keys: Array | None = None,
 ) -> Trajectories:
     """`rollout`, compiled."""
-    return rollout(env, policy, key, episodes, repeats, resets)
+    return rollout(env, policy, key, episodes, repeats, resets, start_keys)
+
+
+def choose_starts(env: CompiledEnv, starts: StartWeights, key: Array, episodes: int) -> tuple[Array, NumpyArray]:
+    """For each episode the key of the start that is run, of those that are offered, and the log of what it counts."""
+    # The key of starts that are not chosen, folded: no other draw has it.
+    offer = jax.random.fold_in(jax.random.split(key)[0], 1)
+    keys, uniforms, offered = _offer(env, offer, episodes, starts.candidates)
+    offered = to_numpy(offered)
+    found = [
+        starts.choose(float(uniform), jax.tree_util.tree_map(lambda array: array[row], offered))  # noqa: B023
+        for row, uniform in enumerate(np.asarray(uniforms))
+    ]
+    indices = np.array([index for index, _ in found])
+    return keys[np.arange(episodes), indices], np.array([log_weight for _, log_weight in found])
+
+
+@in_turn
+@partial(jax.jit, static_argnames=("episodes", "candidates"))
+def _offer(env: CompiledEnv, key: Array, episodes: int, candidates: int) -> tuple[Array, Array, Observations]:
+    keys = jax.random.split(jax.random.fold_in(key, 0), (episodes, candidates))
+    uniforms = jax.random.uniform(jax.random.fold_in(key, 1), (episodes,), dtype=jnp.float64)
+    return keys, uniforms, jax.vmap(jax.vmap(lambda key: env.observe(env.reset(key))))(keys)

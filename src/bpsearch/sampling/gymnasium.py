@@ -168,9 +168,10 @@ class GymnasiumSampler:
             resets: as for `sample`.
         """
         began = time.perf_counter()
+        behavior, policy = policy, policy.actor
         numbers = [(batch, episode) for batch, episodes in orders for episode in episodes]
         records = Records(_seen(self._slots, policy).observation_space, len(numbers))
-        run = Stepper(policy, records, self.horizon, seed, numbers, repeats)
+        run = Stepper(policy, records, self.horizon, seed, numbers, repeats, behavior.starts)
         waiting = deque(range(len(numbers)))
         while waiting:
             try:
@@ -184,7 +185,7 @@ class GymnasiumSampler:
         batches = records.trajectories(self.horizon, [len(episodes) for _, episodes in orders])
         for at, (batch, _) in enumerate(orders):
             origin = np.array([seed, batch], dtype=np.int64)
-            batches[at] = replace(batches[at], behavior_parameters=to_numpy(policy.flat), seed=origin)
+            batches[at] = replace(batches[at], behavior_parameters=to_numpy(behavior.flat), seed=origin)
         if not resets:
             return batches
         # The time of an episode of full length: that of those that ran would depend on what happened in them.

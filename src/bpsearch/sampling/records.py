@@ -30,6 +30,7 @@ class Records:
 
     def __init__(self, observation_space: gymnasium.Space[Any], episodes: int) -> None:
         self._lengths = np.zeros(episodes, int)
+        self._start_weights = np.zeros(episodes)
         self._finals = empty_observations(observation_space, episodes)
         self._episode: list[NumpyArray] = []
         self._step: list[NumpyArray] = []
@@ -62,6 +63,10 @@ class Records:
         """Record that an episode has ended after `length` steps."""
         self._lengths[episode] = length
         write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
+
+    def weigh_start(self, episode: int, log_weight: float) -> None:
+        """Record what an episode counts for its start, as a logarithm."""
+        self._start_weights[episode] = log_weight
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""
@@ -117,6 +122,7 @@ class Records:
             for done in (self._episode, self._step, *columns.values()):
                 del done[:group]
         self._blocks = _Blocks()
+        sorted_columns["log_probs"][:, 0] -= self._start_weights
         return {**sorted_columns, "mask": np.arange(steps) < self._lengths[:, None]}
 
 

@@ -30,6 +30,13 @@ def episode_numbers(seed: int, batch: int, episode: int, repeats: int = 1) -> tu
     return own if first == episode else start(first)[0], stream
 
 
+def offered_starts(seed: int, batch: int, episode: int, count: int) -> tuple[list[int], float]:
+    """Seeds of the starts from which one is chosen for an episode, and the number in [0, 1) that chooses."""
+    sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(batch, episode, 2))
+    *seeds, high, low = (int(number) for number in sequence.generate_state(count + 2))
+    return seeds, ((high << 21) + (low >> 11)) / 2.0**53
+
+
 def reset_seeds(seed: int, batch: int, episode: int, count: int) -> list[int]:
     """Seeds of further resets for one episode: those of no episode, and no others'."""
     sequence = np.random.SeedSequence(check_seed(seed), spawn_key=(batch, episode, 1))

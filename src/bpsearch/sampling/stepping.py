@@ -10,12 +10,13 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import quote
-from bpsearch.envs.observations import empty_observations
+from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import InvalidActionError, InvalidTrajectoriesError, NeverEndingError
 from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.chosen_starts import StartWeights
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_numbers
+from bpsearch.sampling.seeds import episode_numbers, offered_starts
 from bpsearch.sampling.slots import ObservationError, Slots
 
 LONGEST = 100_000  # steps after which an episode without a horizon is taken for one that never ends
@@ -37,6 +38,7 @@ class Stepper:
         seed: of the study.
         numbers: batch and number of each episode.
         repeats: see `sample`.
+        starts: who chooses where episodes start; None if the environment does.
 
     Attributes:
         place: (slots,), which episode each slot is running, by its place among the numbers, or −1.
@@ -50,7 +52,9 @@ class Stepper:
         seed: int,
         numbers: Sequence[tuple[int, int]],
         repeats: int,
+        starts: StartWeights | None = None,
     ) -> None:
+        self.starts = starts
         self.policy, self.records, self.horizon = policy, records, horizon
         self.seed, self.numbers, self.repeats = seed, numbers, repeats
         self.place: NumpyArray = np.zeros(0, int)
@@ -110,11 +114,35 @@ class Stepper:
             waiting.remove(place)
             batch, episode = self.numbers[place]
             env_seed, stream = episode_numbers(self.seed, batch, episode, self.repeats)
+            if self.starts is not None:
+                env_seed = self._choose(slots, slot, place)
             rows.take(slot, episode, stream)
             self.place[slot], step[slot] = place, 0
             started.append(slot)
             seeds.append(env_seed)
         self._obey(slots.start, started, seeds, step, 0)
+
+    def _choose(self, slots: Slots, slot: int, place: int) -> int:
+        """The seed of the start that is run, of those that are offered; what it counts is recorded."""
+        assert self.starts is not None
+        batch, episode = self.numbers[place]
+        seeds, uniform = offered_starts(self.seed, batch, episode, self.starts.candidates)
+        offered = empty_observations(slots.observation_space, len(seeds))
+        for row, number in enumerate(seeds):
+            slots.start([slot], [number])
+            write(offered, row, jax.tree_util.tree_map(lambda array: array[slot], slots.observations))
+        index, log_weight = self.starts.choose(uniform, offered)
+        slots.start([slot], [seeds[index]])
+        again = jax.tree_util.tree_map(
+            lambda array, rows: bool(np.array_equal(array[slot], rows[index])), slots.observations, offered
+        )
+        if not all(jax.tree_util.tree_leaves(again)):
+            raise InvalidTrajectoriesError(
+                f"episode {episode} of batch {batch} does not start again where the environment started it before "
+                f"with the same seed, so no start can be chosen; use another method than 'starts', 'mc' for instance"
+            )
+        self.records.weigh_start(place, log_weight)
+        return seeds[index]
 
     def _episode(self, slot: int) -> int:
         """The number, in its batch, of the episode that a slot is running."""

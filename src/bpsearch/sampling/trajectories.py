@@ -27,7 +27,8 @@ class Trajectories:
         observations: (N, T, ...), S_t; a dict of such arrays for dict observations.
         actions: (N, T, ...), A_t as the policy drew it (not as clipped for the environment).
         rewards: (N, T), R_t, 64 bit.
-        log_probs: (N, T), log π_b(A_t|S_t) of the behavior policy as recorded when sampling, 64 bit.
+        log_probs: (N, T), log π_b(A_t|S_t) of the behavior policy as recorded when sampling, 64 bit. Where the behavior
+            chose the start, that of the first step holds its chance relative to the environment's own, too.
         mask: (N, T) bool, True while the episode runs; each row is True for a prefix of at least one step.
         final_observations: (N, ...), the observation after the last step, or None if it was not recorded.
         behavior_parameters: (P,), flat parameters of the behavior policy, or None if unknown.

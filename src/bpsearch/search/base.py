@@ -62,6 +62,9 @@ class Search(ABC, Generic[State]):
     # Whether the behavior may change from batch to batch. If not, later batches need not wait for earlier ones.
     moves: ClassVar[bool] = True
 
+    # Whether `step` is given batches whose returns are margins, how near each episode came to an event.
+    learns_from_margins: ClassVar[bool] = False
+
     @property
     def estimator(self) -> Estimator:
         """The estimator whose variance the behaviors are to lower."""

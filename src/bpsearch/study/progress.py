@@ -174,7 +174,8 @@ class Progress:
         search, valuation = self.method.search, self.method.valuation
         paid = self.estimand.pay(batch)
         valued = valuation.value(fixed.valuation, paid, search.shift(fixed.search))
-        learned, info = search.step(self.states.search, paid)
+        seen = self.estimand.grade(batch) if search.learns_from_margins else paid
+        learned, info = search.step(self.states.search, seen)
         return valued, States(learned, valuation.learn(self.states.valuation, paid)), info
 
     def _cache_changes(self, states: States, explained: float, version: int, settled: int) -> dict[str, Event | None]:

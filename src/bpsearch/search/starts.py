@@ -1,0 +1,201 @@
+"""Which starts to run: of several that the environment offers, one near the event that is asked about."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import jax
+import numpy as np
+from jaxtyping import Float
+from scipy import special
+
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.jaxtools import pytree, replace
+from bpsearch.control_variates.features import CANDIDATES, Moments, Scale, expand
+from bpsearch.control_variates.starts import Starts
+from bpsearch.envs.observations import empty_observations
+from bpsearch.policies.base import Policy
+from bpsearch.policies.chosen_starts import ChosenStarts, StartWeights
+from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search.base import Info, Search
+
+CLIPPED = 6.0  # standard deviations of the first batch beyond which a margin tells nothing more
+KEPT = 0.7  # of what is known about the errors of predictions, from batch to batch: the last ones count most
+FEWEST = 20  # episodes of a first batch that can be split
+DOUBT = 2.0  # standard errors by which predictions must be better than none
+
+
+@dataclass(frozen=True, eq=False)
+class NearStarts(StartWeights):
+    """Prefers starts from which the event is predicted: u(s) = sqrt(Φ(f(s)/σ)).
+
+    f predicts the margin, by how much an episode misses the event (positive if the event happens), and σ is how wrong
+    such predictions have been. So Φ(f/σ) is the predicted probability of the event, which is the second moment of its
+    indicator, and the square root of that is the best choice in two-phase sampling.
+    """
+
+    source: Starts
+    scale: Scale
+    coefficients: NumpyArray
+    offset: float
+    deviation: float
+    candidates: int
+    uniform_share: float
+
+    def weigh(self, observations: Observations) -> Float[NumpyArray, " starts"]:
+        """The u of each start."""
+        features = expand(self.scale(self.source.numbers(observations))).astype(np.float64)
+        return np.sqrt(special.ndtr((features @ self.coefficients + self.offset) / self.deviation))
+
+    @property
+    def parameters(self) -> NumpyArray:
+        """The coefficients, the offset and σ."""
+        return np.array([*self.coefficients, self.offset, self.deviation])
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class StartState:
+    """What is known about the margins of starts.
+
+    Attributes:
+        evaluation: who acts.
+        scale: (3, d), number, sums and squares of the starts of the first batch, by which all are scaled.
+        sums: (D + 2, D + 2), Σ z zᵀ with z = (1, features of the start, margin).
+        errors: (J + 2,), the squared errors of each candidate for f when it did not know the batch yet, of the mean,
+            and how many there were, older ones discounted.
+        clip: (2,), between which margins count.
+        chosen: (D + 2,), coefficients, offset and deviation of what chooses starts; a deviation of 0 is no choice.
+    """
+
+    evaluation: Policy
+    scale: Array
+    sums: Array
+    errors: Array
+    clip: Array
+    chosen: Array
+
+
+@dataclass(frozen=True)
+class StartSearch(Search[StartState]):
+    """Episodes of the policy itself from starts that are chosen; what a start promises is learned from earlier batches.
+
+    The first batch starts wherever the environment says. Then a regression of margins on starts, linear, quadratic or
+    with kernels, whichever has predicted new batches best, says from which starts the event is near. Nothing is chosen
+    until predictions are better than the mean by more than luck.
+
+    Attributes:
+        candidates: K, how many starts are offered to each episode; resets cost next to nothing beside episodes.
+        uniform_share: α, the share of starts that are chosen without looking: no weight exceeds 1/α.
+    """
+
+    learns_from_margins: ClassVar[bool] = True
+    first_batch: ClassVar[float] = 0.5
+
+    candidates: int = 30
+    uniform_share: float = 0.2
+    source: Starts = field(default_factory=Starts, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_integer("candidates", self.candidates, at_least=2)
+        check_real("uniform_share", self.uniform_share, above=0.0, high=1.0)
+
+    def init(self, policy: Policy, discount: float = 1.0) -> StartState:
+        """Nothing is known."""
+        size = 1
+        if not self.source.refuse(policy):
+            size = self.source.bind(policy, discount).numbers(empty_observations(policy.observation_space, 1)).shape[1]
+        features = expand(np.zeros((1, size))).shape[1]
+        return StartState(
+            policy,
+            np.zeros((3, size)),
+            np.zeros((features + 2, features + 2)),
+            np.zeros(len(CANDIDATES) + 2),
+            np.zeros(2),
+            np.zeros(features + 2),
+        )
+
+    def behavior(self, state: StartState) -> Policy:
+        """The policy, from chosen starts once something is known about them."""
+        coefficients, (offset, deviation) = np.asarray(state.chosen[:-2]), state.chosen[-2:]
+        if not float(deviation) > 0.0:
+            return state.evaluation
+        starts = NearStarts(
+            self.source.bind(state.evaluation, 1.0),
+            _scale(state),
+            coefficients,
+            float(offset),
+            float(deviation),
+            self.candidates,
+            self.uniform_share,
+        )
+        return ChosenStarts(state.evaluation, starts)
+
+    def step(self, state: StartState, batch: Trajectories) -> tuple[StartState, Info]:
+        """Learn from a batch whose returns are margins: how near each episode came to the event (`Estimand.grade`)."""
+        info = Info(np.zeros(0), np.float64(0.0))
+        if self.source.refuse(state.evaluation):
+            return state, info
+        first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
+        numbers = self.source.bind(state.evaluation, 1.0).numbers(first)
+        margins = np.asarray(batch.returns())
+        if not state.scale.any():
+            own, mean, spread = Scale.of(numbers), float(margins.mean()), CLIPPED * float(margins.std())
+            scale = np.stack([np.full(own.size, own.count), own.total, own.squares])
+            state = replace(state, scale=scale, clip=np.array([mean - spread, mean + spread]))
+        features = expand(_scale(state)(numbers)).astype(np.float64)
+        targets = np.clip(margins, *state.clip)
+        errors = KEPT * np.asarray(state.errors) + self._judge(state, features, targets)
+        learned = replace(state, sums=state.sums + _sums(features, targets), errors=errors)
+        return replace(learned, chosen=_choose(learned)), info
+
+    def _judge(self, state: StartState, features: NumpyArray, targets: NumpyArray) -> NumpyArray:
+        """What earlier batches would have predicted for this one, candidate by candidate.
+
+        The first batch has none before it: each half of it predicts the other.
+        """
+        if not state.sums.any():
+            even = np.arange(len(targets)) % 2 == 0
+            if len(targets) < FEWEST:
+                return np.zeros(len(CANDIDATES) + 2)
+            one, other = (
+                self._judge(replace(state, sums=_sums(features[half], targets[half])), features[~half], targets[~half])
+                for half in (even, ~even)
+            )
+            return one + other
+        fits = [_fit(state, number) for number in range(len(CANDIDATES))]
+        wrong = [np.sum((features @ slope + offset - targets) ** 2) for slope, offset in fits]
+        mean = state.sums[0, -1] / state.sums[0, 0]
+        return np.array([*wrong, np.sum((targets - mean) ** 2), len(targets)])
+
+
+def _sums(features: NumpyArray, targets: NumpyArray) -> NumpyArray:
+    rows = np.column_stack([np.ones(len(targets)), features, targets])
+    sums: NumpyArray = rows.T @ rows
+    return sums
+
+
+def _scale(state: StartState) -> Scale:
+    count, total, squares = np.asarray(state.scale)
+    return Scale(float(count[0]), total, squares)
+
+
+def _fit(state: StartState, candidate: int) -> tuple[NumpyArray, float]:
+    """Coefficients and offset of one candidate."""
+    sums = np.asarray(state.sums)
+    moments = Moments(float(sums[0, 0]), sums[0, 1:-1], float(sums[0, -1]), sums[1:-1, 1:-1], sums[1:-1, -1])
+    slope = CANDIDATES[candidate].solve(state.scale.shape[1], *moments.centered())
+    return slope, float((moments.target - moments.row @ slope) / moments.count)
+
+
+def _choose(state: StartState) -> NumpyArray:
+    """(D + 2,), the candidate that has predicted best; zeros if none is better than the mean by more than luck."""
+    *errors, plain, count = np.asarray(state.errors)
+    nothing = np.zeros(state.chosen.shape)
+    if count == 0.0:
+        return nothing
+    best = int(np.argmin(errors))
+    if errors[best] > plain * max(1.0 - DOUBT * np.sqrt(2.0 / count), 0.0) or not errors[best] > 0.0:
+        return nothing
+    slope, offset = _fit(state, best)
+    return np.array([*slope, offset, np.sqrt(errors[best] / count)])
