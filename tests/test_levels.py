@@ -1,10 +1,16 @@
 """Rare failures: margins, weights that a search fixes with its behavior, and the search through levels."""
 
+from dataclasses import dataclass
+from itertools import product
+
 import numpy as np
 import pytest
 
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
+from bpsearch.inference.counting import count_episodes
+from bpsearch.search import Info
+from bpsearch.testing import enumerate_trajectories
 
 MDP = bps.envs.gridworld()
 POLICY = bps.shipped_policy("gridworld-early")
@@ -50,3 +56,101 @@ def test_what_cannot_be_a_level_is_refused():
         bps.evaluate(POLICY, MDP, 10, failure="return < 0", level=lambda b: b.lengths[:3])
     with pytest.raises(InvalidTrajectoriesError, match="of episode 2 is nan"):
         bps.evaluate(POLICY, MDP, 4, failure="return < 0", level=lambda b: np.array([0.0, 1.0, np.nan, 2.0]))
+
+
+def chain(levels, p=0.1, noise=0.0):
+    """Down one level with probability p each time, by an action of the policy, or the episode ends.
+
+    The return is the level that was reached. With `noise` a step down fails with that probability.
+    """
+    transitions, rewards = np.zeros((levels + 2, 2, levels + 2)), np.zeros((levels + 2, 2, levels + 2))
+    for level in range(levels):
+        transitions[level, 0, levels + 1] = 1.0
+        transitions[level, 1, level + 1], transitions[level, 1, levels + 1] = 1.0 - noise, noise
+        rewards[level, 1, level + 1] = 1.0
+    terminal = np.arange(levels + 2) >= levels
+    mdp = bps.TabularMDP(transitions, rewards, np.eye(levels + 2)[0], terminal, horizon=levels)
+    return mdp, bps.SoftmaxTable.from_probabilities(np.tile([1.0 - p, p], (levels + 2, 1)))
+
+
+def expectation(search, mdp, policy, estimand, sizes):
+    """E of the estimate, of every batch's weight, and of the naive ratio, over all studies with batches of these sizes.
+
+    Every batch of every behavior is enumerated: whole studies are told, and each has its exact probability.
+    """
+    everything = enumerate_trajectories(mdp)
+    found = np.zeros(2)
+
+    def extend(told, probability):
+        study = bps.Study(policy, search, estimand=estimand, seed=0)
+        for batch in told:
+            study.tell(study.ask().number, batch)
+        if len(told) == len(sizes):
+            told_values = [valued for _, valued in sorted(study.sequential_values().items())]
+            means = np.array([values.mean() for values, _, _ in told_values])
+            weights = np.array([weight for _, _, weight in told_values])
+            ratio = weights * sizes @ means / (weights @ sizes) if weights.any() else means.mean()
+            found[:] += probability * np.array([study.estimate().value, ratio])
+            return
+        behavior = study.ask().behavior
+        log_probs = np.asarray(behavior.log_prob(everything.batch.observations, everything.batch.actions))
+        log_probs = np.where(everything.batch.mask, log_probs, 0.0)
+        of_one = everything.env_probs * np.exp(log_probs.sum(axis=1))
+        possible = np.flatnonzero(of_one)
+        batch = bps.Trajectories(
+            everything.batch.observations,
+            everything.batch.actions,
+            everything.batch.rewards,
+            log_probs,
+            everything.batch.mask,
+            everything.batch.final_observations,
+        )
+        for rows in product(possible, repeat=sizes[len(told)]):
+            extend([*told, batch.take(np.array(rows))], probability * np.prod(of_one[list(rows)]))
+
+    extend([], 1.0)
+    return found
+
+
+@dataclass(frozen=True)
+class Switching(bps.Search[np.ndarray]):
+    """Explores with a policy of its own until a failure was seen, then counts; the weight may then still change."""
+
+    def init(self, policy, discount=1.0):
+        return np.concatenate([np.zeros(2), np.asarray(policy.logits).ravel()])
+
+    def behavior(self, state):
+        logits = state[2:].reshape(-1, 2)
+        return bps.SoftmaxTable(logits + np.array([0.0, 1.5 if state[1] else 0.5]))
+
+    def weight(self, state):
+        return (0.0, 1.0, 0.4)[int(state[1])]
+
+    def step(self, state, batch):
+        failures = int((batch.returns() > 0.0).sum())
+        state = state.copy()
+        state[1] = min(2.0, state[1] + failures)
+        return state, Info(np.zeros(len(batch)), np.float64(0.0))
+
+
+def test_weights_that_depend_on_earlier_batches_do_not_bias_and_their_ratio_does():
+    """By enumeration of whole studies; some never count a batch, some give later batches less."""
+    mdp, policy = chain(1, 0.3)
+    sizes = (2, 1, 2, 1)
+    unbiased, ratio = expectation(Switching(), mdp, policy, bps.Failure("return >= 1"), sizes)
+    assert unbiased == pytest.approx(0.3, abs=1e-12)
+    assert abs(ratio - 0.3) > 0.005, "the negative control"
+
+
+def test_an_episode_counts_what_was_fixed_times_what_later_ones_count():
+    assert count_episodes([0.5, 1.0, 1.0], [3, 4, 5]) == [0.5, 1.0, 1.0]
+    assert count_episodes([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1]) == [0.0, 0.0, 1.0, 1.0]
+    assert count_episodes([0.0, 0.0], [2, 2]) == [0.0, 1.0]
+    weights, sizes = [0.3, 2.0, 0.0, 0.7, 0.1], [2, 3, 1, 4, 2]
+    left, shares = 1.0, []
+    for k in range(5):  # the rule as its module has it
+        counted, later = weights[k] * sizes[k], sum(sizes[k + 1 :])
+        shares.append(left * (counted / (counted + later) if later else 1.0))
+        left -= shares[-1]
+    counts = np.array(count_episodes(weights, sizes)) * sizes
+    np.testing.assert_allclose(counts / counts.sum(), shares)
