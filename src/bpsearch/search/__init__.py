@@ -4,6 +4,7 @@ from bpsearch.search.adaptive import AdaptiveBPG, AdaptiveState
 from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.compiled import CompiledSearch
+from bpsearch.search.levels import Levels, LevelsState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
 
@@ -14,6 +15,8 @@ __all__ = [
     "BPGState",
     "CompiledSearch",
     "Info",
+    "Levels",
+    "LevelsState",
     "OnPolicy",
     "Search",
     "StepSize",

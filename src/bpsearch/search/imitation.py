@@ -6,11 +6,13 @@ What episodes teach is kept as sums of a fixed size. Each of a few candidates tr
 from abc import ABC, abstractmethod
 from typing import Any
 
+import jax
 import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float, PyTree
 
-from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch._core.jaxtools import in_turn
 from bpsearch.control_variates.scores import check_size
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
@@ -138,7 +140,8 @@ class ByScores(Imitation):
         fade: tuple[float, float],
     ) -> dict[str, NumpyArray]:
         """Add the quadratic form of the batch."""
-        scores = np.asarray(component.episode_scores(batch.observations, batch.actions, batch.mask))
+        find = _jitted_scores if component.traceable else _scores
+        scores = np.asarray(find(component, batch.observations, batch.actions, batch.mask))
         # Of the episodes that π_θ itself could have drawn: those of the other part of a mixture weigh what is due.
         information = (scores * (drawn / drawn.sum())[:, None]).T @ scores
         if not target.any():
@@ -166,6 +169,13 @@ class ByScores(Imitation):
             divergence = 0.5 * float(step @ information @ step) / count
             found.append(origin + now + min(1.0, np.sqrt(LARGEST_STEP / max(divergence, 1e-300))) * step)
         return np.stack(found).astype(np.asarray(policy.flat).dtype)
+
+
+def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> Array:
+    return policy.episode_scores(observations, actions, mask)
+
+
+_jitted_scores = in_turn(jax.jit(_scores))
 
 
 def imitation_of(policy: Policy) -> Imitation:

@@ -3,12 +3,13 @@
 import math
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, PyTree
 
 from bpsearch._core.arrays import Array, Flag, NumpyArray, Scalar
 from bpsearch._core.checks import check_real, check_type
-from bpsearch._core.jaxtools import in_64_bit, pytree, replace, to_numpy
+from bpsearch._core.jaxtools import in_64_bit, in_turn, pytree, replace, to_numpy
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators.base import log_ratios
 from bpsearch.policies.base import Policy
@@ -280,7 +281,14 @@ class Levels(Search[LevelsState]):
 
 def _log_weights(policy: Policy, batch: Trajectories) -> Float[NumpyArray, " episodes"]:
     """(N,), log π(H) − log μ(H)."""
-    return np.asarray(np.asarray(log_ratios(policy, batch)).sum(axis=1))
+    return np.asarray((_jitted_sums if policy.traceable else _sums)(policy, batch))
+
+
+def _sums(policy: Policy, batch: Trajectories) -> Array:
+    return log_ratios(policy, batch).sum(axis=1)
+
+
+_jitted_sums = in_turn(jax.jit(_sums))
 
 
 def _worth(weights: Float[NumpyArray, " episodes"]) -> float:
