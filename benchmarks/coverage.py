@@ -148,7 +148,7 @@ def sampled(case: Case, studies: int, seed: int) -> tuple[Array, Array, Array]:
 
 def batch_weights(case: Case) -> Array:
     """What an episode of each batch counts."""
-    return np.array([case.search.first_batch, *[1.0] * (BATCHES - 1)])
+    return np.array([case.search.weight(case.search.init(case.policy)), *[1.0] * (BATCHES - 1)])
 
 
 def fixed_n(values: Array, log_weights: Array, returns: Array, case: Case) -> Bounds:

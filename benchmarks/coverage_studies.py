@@ -44,8 +44,7 @@ def looks_of(env: bps.TabularMDP, policy: bps.Policy, method: str, seed: int) ->
         request = study.ask()
         study.tell(number, bps.sample(env, request.behavior, BATCH, seed=seed, batch=number))
     sequence, found = AsymptoticSequence(EPISODES), []
-    for number, (values, returns) in sorted(study.sequential_values().items()):
-        weight = 1.0 if number else chosen.search.first_batch
+    for _, (values, returns, weight) in sorted(study.sequential_values().items()):
         sequence = sequence.add(values, weight, returns if chosen.valuation.estimator.on_policy else None)
         found.append((sequence.mean, sequence.half_width(LEVEL)))
     return np.array(found)

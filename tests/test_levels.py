@@ -1,10 +1,18 @@
 """Rare failures: margins, weights that a search fixes with its behavior, and the search through levels."""
 
+from dataclasses import dataclass
+from itertools import product
+
 import numpy as np
 import pytest
 
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
+from bpsearch.inference.confidence_sequence import CertifiedSequence, anytime_bounds, lower_bounds
+from bpsearch.inference.counting import count_episodes
+from bpsearch.search import Info
+from bpsearch.search.imitation import ByCounts
+from bpsearch.testing import check_search, enumerate_trajectories
 
 MDP = bps.envs.gridworld()
 POLICY = bps.shipped_policy("gridworld-early")
@@ -50,3 +58,212 @@ def test_what_cannot_be_a_level_is_refused():
         bps.evaluate(POLICY, MDP, 10, failure="return < 0", level=lambda b: b.lengths[:3])
     with pytest.raises(InvalidTrajectoriesError, match="of episode 2 is nan"):
         bps.evaluate(POLICY, MDP, 4, failure="return < 0", level=lambda b: np.array([0.0, 1.0, np.nan, 2.0]))
+
+
+def chain(levels, p=0.1, noise=0.0):
+    """Down one level with probability p each time, by an action of the policy, or the episode ends.
+
+    The return is the level that was reached. With `noise` a step down fails with that probability.
+    """
+    transitions, rewards = np.zeros((levels + 2, 2, levels + 2)), np.zeros((levels + 2, 2, levels + 2))
+    for level in range(levels):
+        transitions[level, 0, levels + 1] = 1.0
+        transitions[level, 1, level + 1], transitions[level, 1, levels + 1] = 1.0 - noise, noise
+        rewards[level, 1, level + 1] = 1.0
+    terminal = np.arange(levels + 2) >= levels
+    mdp = bps.TabularMDP(transitions, rewards, np.eye(levels + 2)[0], terminal, horizon=levels)
+    return mdp, bps.SoftmaxTable.from_probabilities(np.tile([1.0 - p, p], (levels + 2, 1)))
+
+
+def expectation(search, mdp, policy, estimand, sizes):
+    """E of the estimate, of every batch's weight, and of the naive ratio, over all studies with batches of these sizes.
+
+    Every batch of every behavior is enumerated: whole studies are told, and each has its exact probability.
+    """
+    everything = enumerate_trajectories(mdp)
+    found = np.zeros(2)
+
+    def extend(told, probability):
+        study = bps.Study(policy, search, estimand=estimand, seed=0)
+        for batch in told:
+            study.tell(study.ask().number, batch)
+        if len(told) == len(sizes):
+            told_values = [valued for _, valued in sorted(study.sequential_values().items())]
+            means = np.array([values.mean() for values, _, _ in told_values])
+            weights = np.array([weight for _, _, weight in told_values])
+            ratio = weights * sizes @ means / (weights @ sizes) if weights.any() else means.mean()
+            found[:] += probability * np.array([study.estimate().value, ratio])
+            return
+        behavior = study.ask().behavior
+        log_probs = np.asarray(behavior.log_prob(everything.batch.observations, everything.batch.actions))
+        log_probs = np.where(everything.batch.mask, log_probs, 0.0)
+        of_one = everything.env_probs * np.exp(log_probs.sum(axis=1))
+        possible = np.flatnonzero(of_one)
+        batch = bps.Trajectories(
+            everything.batch.observations,
+            everything.batch.actions,
+            everything.batch.rewards,
+            log_probs,
+            everything.batch.mask,
+            everything.batch.final_observations,
+        )
+        for rows in product(possible, repeat=sizes[len(told)]):
+            extend([*told, batch.take(np.array(rows))], probability * np.prod(of_one[list(rows)]))
+
+    extend([], 1.0)
+    return found
+
+
+@dataclass(frozen=True)
+class Switching(bps.Search[np.ndarray]):
+    """Explores with a policy of its own until a failure was seen, then counts; the weight may then still change."""
+
+    def init(self, policy, discount=1.0):
+        return np.concatenate([np.zeros(2), np.asarray(policy.logits).ravel()])
+
+    def behavior(self, state):
+        logits = state[2:].reshape(-1, 2)
+        return bps.SoftmaxTable(logits + np.array([0.0, 1.5 if state[1] else 0.5]))
+
+    def weight(self, state):
+        return (0.0, 1.0, 0.4)[int(state[1])]
+
+    def step(self, state, batch):
+        failures = int((batch.returns() > 0.0).sum())
+        state = state.copy()
+        state[1] = min(2.0, state[1] + failures)
+        return state, Info(np.zeros(len(batch)), np.float64(0.0))
+
+
+def test_weights_that_depend_on_earlier_batches_do_not_bias_and_their_ratio_does():
+    """By enumeration of whole studies; some never count a batch, some give later batches less."""
+    mdp, policy = chain(1, 0.3)
+    sizes = (2, 1, 2, 1)
+    unbiased, ratio = expectation(Switching(), mdp, policy, bps.Failure("return >= 1"), sizes)
+    assert unbiased == pytest.approx(0.3, abs=1e-12)
+    assert abs(ratio - 0.3) > 0.005, "the negative control"
+
+
+def test_an_episode_counts_what_was_fixed_times_what_later_ones_count():
+    assert count_episodes([0.5, 1.0, 1.0], [3, 4, 5]) == [0.5, 1.0, 1.0]
+    assert count_episodes([0.0, 0.0, 1.0, 1.0], [2, 2, 2, 1]) == [0.0, 0.0, 1.0, 1.0]
+    assert count_episodes([0.0, 0.0], [2, 2]) == [0.0, 1.0]
+    weights, sizes = [0.3, 2.0, 0.0, 0.7, 0.1], [2, 3, 1, 4, 2]
+    left, shares = 1.0, []
+    for k in range(5):  # the rule as its module has it
+        counted, later = weights[k] * sizes[k], sum(sizes[k + 1 :])
+        shares.append(left * (counted / (counted + later) if later else 1.0))
+        left -= shares[-1]
+    counts = np.array(count_episodes(weights, sizes)) * sizes
+    np.testing.assert_allclose(counts / counts.sum(), shares)
+
+
+def test_whole_studies_by_levels_are_unbiased():
+    """Every batch enumerated, with the looking around, the levels, the switch, the shift and the refined behaviors."""
+    mdp, policy = chain(2, 0.3, noise=0.2)
+    found, _ = expectation(bps.Levels(), mdp, policy, bps.Failure("return >= 2"), (2, 1, 1))
+    assert found == pytest.approx((0.3 * 0.8) ** 2, abs=1e-12)
+
+
+def test_a_failure_of_one_in_a_million_is_found_through_levels():
+    """Six levels of 0.1, where Monte Carlo's relative error is 18; three seeds, each within a quarter of the truth."""
+    mdp, policy = chain(6)
+    for seed in range(3):
+        found = bps.evaluate(policy, mdp, 2000, "levels", failure="return >= 6", seed=seed)
+        assert found.value == pytest.approx(1e-6, rel=0.25)
+        low, high = found.interval(0.9999)
+        assert low < 1e-6 < high
+        assert found.std_error < 0.1e-6
+        assert 0.0 < np.mean(found.data.counts == 0.0) < 0.5
+        assert found.data.counts[0] == 0.0
+        assert found.value == pytest.approx(found.history.values[-1])
+        assert found.std_error == pytest.approx(found.history.std_errors[-1])
+        assert found.savings > 1e5
+        assert found.certified_interval()[0] < 1e-6 < found.upper_bound()
+    assert bps.evaluate(policy, mdp, 2000, "bpg", failure="return >= 6", seed=0).events == 0
+
+
+def test_a_failure_by_one_rare_action_has_no_levels_and_is_found_by_looking_around():
+    mdp, policy = chain(1, 1e-4)
+    graded, plain = "return >= 1", lambda batch: batch.returns() >= 1.0
+    for failure in (graded, plain):
+        found = bps.evaluate(policy, mdp, 1000, "levels", failure=failure, seed=1)
+        assert found.value == pytest.approx(1e-4, rel=0.2)
+
+
+def test_with_nothing_to_gain_the_behavior_stays_near_the_policy():
+    """The environment alone decides about the failure: the values vary hardly more than Monte Carlo's."""
+    mdp, _ = chain(1, 0.5, noise=0.9)
+    stuck = bps.TabularMDP(mdp.transitions[:, [1, 1]], mdp.rewards[:, [1, 1]], mdp.initial, mdp.terminal, 1)
+    policy = bps.SoftmaxTable.from_probabilities(np.tile([0.7, 0.3], (3, 1)))
+    found = bps.evaluate(policy, stuck, 1000, "levels", failure="return >= 1", seed=0)
+    assert found.value == pytest.approx(0.1, abs=4 * 0.01)
+    assert found.std_error < 1.15 * np.sqrt(0.09 / 1000)
+    assert np.exp(found.data.log_weights).max() <= 5.0 + 1e-9
+
+
+def test_a_second_way_to_fail_is_not_starved():
+    """Found or not, no behavior makes an episode rarer than a fifth of what the policy does."""
+    mdp, policy = chain(3)
+    weights = np.exp(bps.evaluate(policy, mdp, 1500, "levels", failure="return >= 3", seed=0).data.log_weights)
+    assert weights.max() <= 5.0 + 1e-9
+
+
+def test_an_event_that_cannot_happen_has_a_bound_from_all_episodes():
+    mdp, policy = chain(2)
+    found = bps.evaluate(policy, mdp, 500, "levels", failure="return >= 7", seed=0)
+    assert (found.value, found.events) == (0.0, 0)
+    assert found.anytime_interval() is None
+    assert found.data.counts.reshape(5, 100).sum(axis=1).tolist() == [0.0, 0.0, 0.0, 0.0, 100.0], "the last alone"
+    low, high = found.interval()
+    assert low == 0.0
+    assert found.upper_bound() < high < 0.15
+
+
+def test_a_stored_study_by_levels_goes_on_to_the_last_bit(tmp_path):
+    mdp, policy = chain(3)
+    asked = bps.Failure("return >= 3")
+    whole = bps.Study(policy, "levels", estimand=asked, seed=5).run(mdp, total=600)
+    with bps.Study(policy, "levels", estimand=asked, seed=5, store=tmp_path / "a.db") as study:
+        study.run(mdp, total=300)
+    with bps.Study(policy, "levels", estimand=asked, store=tmp_path / "a.db") as study:
+        again = study.run(mdp, total=600)
+        assert study.verify() == []
+    assert (again.value, again.std_error) == (whole.value, whole.std_error)
+    np.testing.assert_array_equal(again.data.counts, whole.data.counts)
+
+
+def test_certified_bounds_rest_on_what_counts_from_below_and_on_all_from_above():
+    rng = np.random.default_rng(0)
+    log_weights, returns = 0.3 * rng.normal(size=300), (rng.random(300) < 0.2).astype(float)
+    counted, looks = np.arange(300) >= 100, np.array([50, 100, 200, 300])
+    low, high = anytime_bounds(log_weights, returns, (0.0, 1.0), looks, 0.9, counted)
+    assert low[:2].tolist() == [0.0, 0.0]
+    values = np.exp(log_weights) * returns
+    np.testing.assert_allclose(low[2:], lower_bounds(values[100:], 0.05, np.array([100, 200])))
+    np.testing.assert_array_equal(high, anytime_bounds(log_weights, returns, (0.0, 1.0), looks, 0.9)[1])
+    sequence = CertifiedSequence((0.0, 1.0), 0.9)
+    for first, last in zip([0, *looks[:-1]], looks, strict=True):
+        sequence = sequence.add(log_weights[first:last], returns[first:last], counts=bool(counted[first]))
+    assert sequence.interval == pytest.approx((low[-1], high[-1]))
+
+
+def test_counts_give_the_minimum_of_the_cross_entropy():
+    """With every trajectory, weighted by its probability: π(a|s) of the failing episodes, as the oracle has it."""
+    mdp, policy = chain(2, 0.3)
+    everything = enumerate_trajectories(mdp)
+    batch = everything.under(policy)
+    failing = np.asarray(batch.returns()) == 1.0  # one step down, then out
+    weights = 1e6 * everything.probabilities(policy.probabilities)
+    fit = ByCounts()
+    known = fit.add(fit.init(policy), policy, batch, failing, weights, weights, (1.0, 1.0))
+    known["number"] = 1e9 * np.ones(8)
+    found = policy.with_flat(fit.fit(known, policy, policy)[0]).probabilities
+    np.testing.assert_allclose(found[:2], [[0.0, 1.0], [1.0, 0.0]], atol=1e-6)
+
+
+def test_levels_keep_the_promises_of_a_search_for_networks_too():
+    box = bps.envs.cartpole_swingup()
+    policy = bps.GaussianMLP.init(0, box.observation_space, box.action_space, (3,))
+    batches = [bps.Failure("return < -5").pay(bps.sample(box, policy, 30, seed=0, batch=n)) for n in range(3)]
+    check_search(bps.Levels(), policy, batches)

@@ -112,17 +112,17 @@ def test_looking_after_every_batch_costs_as_much_for_the_last_as_for_the_first(m
     def count(cls, name, size_of):
         original = getattr(cls, name)
 
-        def counted(self, *arguments):
+        def counted(self, *arguments, **named):
             work[name] += 1
             largest[name] = max(largest[name], size_of(*arguments))
-            return original(self, *arguments)
+            return original(self, *arguments, **named)
 
         monkeypatch.setattr(cls, name, counted)
 
     count(Valuation, "advance", lambda state, knowledge, batch: len(batch.values))
-    count(Valuation, "value", lambda state, batch, shift: len(batch))
+    count(Valuation, "value", lambda state, batch, *fixed: len(batch))
     count(Valuation, "summarize", lambda state, batch: len(batch))
-    count(Valuation, "conclude", lambda state, batches, first: len(batches))
+    count(Valuation, "conclude", lambda state, batches: len(batches))
     count(CertifiedSequence, "add", lambda log_weights, returns: len(returns))
     batches = 30
     target = bps.Target(halfwidth=1e-6, kind=kind)
@@ -153,11 +153,12 @@ def test_looks_are_those_of_all_batches_at_once_in_whatever_order_they_come():
     """After every batch, out of order, some of them twice: as if all batches had entered at once."""
     method = find_method("auto")
     valuation, state = method.valuation, method.valuation.init(POLICY)
-    batches = {n: valuation.value(state, bps.sample(MDP, POLICY, 30, seed=1, batch=n)) for n in range(8)}
-    told, looks = {}, Looks(valuation, state, first_batch=0.5)
+    sampled = [bps.sample(MDP, POLICY, 30, seed=1, batch=n) for n in range(8)]
+    batches = {n: valuation.value(state, sampled[n], weight=1.0 if n else 0.5) for n in range(8)}
+    told, looks = {}, Looks(valuation, state)
     for number in (1, 0, 2, 3, 6, 5, 4, 7):
         told[number] = batches[number]
-        fresh = Looks(valuation, state, first_batch=0.5)
+        fresh = Looks(valuation, state)
         for _ in range(2):
             assert looks.sequence(told, told.get, 500) == fresh.sequence(told, told.get, 500)
             low, high = looks.certified(told, told.get, (-600.0, 110.0), 0.9)
@@ -184,7 +185,7 @@ def test_a_look_that_is_interrupted_is_made_again():
     method = find_method("auto")
     valuation, state = method.valuation, method.valuation.init(POLICY)
     batches = {n: valuation.value(state, bps.sample(MDP, POLICY, 30, seed=1, batch=n)) for n in range(4)}
-    looks = Looks(valuation, state, first_batch=1.0)
+    looks = Looks(valuation, state)
     looks.sequence({0: batches[0]}, batches.get, 500)
     looks.certified({0: batches[0]}, batches.get, (-600.0, 110.0), 0.9)
 
@@ -199,7 +200,7 @@ def test_a_look_that_is_interrupted_is_made_again():
     ):
         with pytest.raises(KeyboardInterrupt):
             look(interrupted)
-    fresh = Looks(valuation, state, first_batch=1.0)
+    fresh = Looks(valuation, state)
     assert looks.sequence(batches, batches.get, 500) == fresh.sequence(batches, batches.get, 500)
     again = [one.certified(batches, batches.get, (-600.0, 110.0), 0.9) for one in (looks, fresh)]
     assert again[0] == again[1]

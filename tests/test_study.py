@@ -221,7 +221,7 @@ def test_batches_that_count_differently_are_combined_without_bias():
     valuation = bps.Valuation(importance_sampling)
     state = valuation.init(POLICY)
     studies = [
-        valuation.conclude(state, [ValuedBatch(values[i], values[i], values[i]) for values, _ in draws], 0.5)
+        valuation.conclude(state, [ValuedBatch(*[values[i]] * 3, weight=weight) for values, weight in draws])
         for i in range(4000)
     ]
     means = np.array([valued.mean for valued in studies])
@@ -238,23 +238,24 @@ def test_batches_that_count_differently_are_combined_without_bias():
     assert estimate.std_error == pytest.approx(estimate.history.std_errors[-1])
 
 
-def test_it_is_the_first_request_that_counts_less_told_or_not():
-    """What a batch counts is fixed before the study: it does not depend on which batches come back."""
+def test_what_a_batch_counts_is_fixed_when_it_is_asked_whichever_batches_come_back():
+    """Three requests before any episode: the policy itself runs them, so each counts half of what is to come."""
 
     def told(*numbers):
         study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=4)
         requests = [study.ask() for _ in range(3)]
         for number in numbers:
             study.tell(number, bps.sample(MDP, requests[number].behavior, 40, seed=4, batch=number))
+        assert all(weight == 0.5 for _, _, weight in study.sequential_values().values())
         return study.estimate()
 
     whole = told(2, 0, 1)
-    values = whole.data.values.reshape(3, 40)
-    assert whole.value == pytest.approx((0.5 * values[0].sum() + values[1:].sum()) / 100)
-    assert whole.sequence.mean == pytest.approx(whole.value)
+    values = whole.data.values.reshape(3, 40).mean(axis=1)
+    assert whole.value == pytest.approx((0.375 * values[0] + 0.5 * values[1] + values[2]) / 1.875)
+    assert whole.sequence.mean == pytest.approx(values.mean())
     later = told(2, 1)
-    assert later.value == pytest.approx(values[1:].mean())
-    assert later.sequence.mean == pytest.approx(later.value)
+    assert later.value == pytest.approx((0.5 * values[1] + values[2]) / 1.5)
+    assert later.sequence.mean == pytest.approx(values[1:].mean())
 
 
 def test_the_history_is_what_there_was_after_each_batch():

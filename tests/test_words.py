@@ -29,7 +29,7 @@ def estimate_of(values, *, returns=None, log_weights=None, **changes):
     for batch in batches:
         sequence = sequence.add(batch)
     error = martingale_error(batches)
-    data = Episodes(values, log_weights, returns)
+    data = Episodes(values, log_weights, returns, np.ones(len(values)))
     estimate = Estimate(
         value=float(values.mean()),
         episodes=len(values),

@@ -71,7 +71,7 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
         studies = Studies.of_episodes(moments["means"], settings.batch_size)
     else:
         counts = np.ones(planned.trials.iterations)
-        counts[0] = search.first_batch
+        counts[0] = search.weight(search.init(planned.policy))
         studies = Studies(moments["means"], moments["variances"] * size / (size - 1), size, counts)
     return {budget: studies.at(budget) for budget in settings.budgets}
 

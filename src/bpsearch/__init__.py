@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from bpsearch.runners import Runner
     from bpsearch.sampling import GymnasiumSampler, sample
     from bpsearch.sampling.trajectories import Trajectories
-    from bpsearch.search import BPG, AdaptiveBPG, OnPolicy, Search, StepSize
+    from bpsearch.search import BPG, AdaptiveBPG, Levels, OnPolicy, Search, StepSize
     from bpsearch.study import ComparisonStudy, SQLiteJournal, Study
 
 __version__ = "0.2.0.dev0"
@@ -109,7 +109,7 @@ _HOMES = {
     "runners": ("Runner",),
     "sampling": ("GymnasiumSampler", "sample"),
     "sampling.trajectories": ("Trajectories",),
-    "search": ("BPG", "AdaptiveBPG", "OnPolicy", "Search", "StepSize"),
+    "search": ("BPG", "AdaptiveBPG", "Levels", "OnPolicy", "Search", "StepSize"),
     "study": ("ComparisonStudy", "SQLiteJournal", "Study"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -128,6 +128,7 @@ __all__ = [
     "FunctionPolicy",
     "GaussianMLP",
     "GymnasiumSampler",
+    "Levels",
     "Method",
     "Mixture",
     "OnPolicy",

@@ -52,17 +52,6 @@ class Estimand(ABC):
         """Two numbers between which it lies in every episode."""
         return None
 
-    def grade(self, batch: Trajectories) -> Trajectories:
-        """The batch with returns that tell how near each episode came to the event, for a search that learns from it.
-
-        Raises:
-            InvalidArgumentError: no event is asked about.
-        """
-        raise InvalidArgumentError(
-            f"this method looks for starts near an event, and {self.name} is none: give failure='return < -100', or "
-            f"another method"
-        )
-
     @abstractmethod
     def pay(self, batch: Trajectories) -> Trajectories:
         """The batch with rewards whose return, discounted by `discount`, is the number of each episode.
@@ -182,17 +171,6 @@ class Failure(Estimand):
         """γ of the return that is compared."""
         compares = isinstance(self.condition, str) and _parse(self.condition)[0] == "return"
         return self.of_discount if compares else None
-
-    def grade(self, batch: Trajectories) -> Trajectories:
-        """The batch with its margins as returns: how near each episode came to failing, positive if it fails."""
-        if not isinstance(self.condition, str):
-            failed = _numbers(self.name, self.condition(batch), batch, event=True)
-            return _pay_at_end(batch, failed - 0.5)
-        quantity, compare, number = _parse(self.condition)
-        excess = (batch.returns(self.of_discount) if quantity == "return" else batch.lengths) - number
-        if compare is operator.eq:
-            return _pay_at_end(batch, -np.abs(excess))
-        return _pay_at_end(batch, -excess if compare in (operator.lt, operator.le) else excess)
 
     @property
     def return_range(self) -> Range:

@@ -16,6 +16,7 @@ from bpsearch.inference.valuation import Valuation
 from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.closed_form import ClosedForm
+from bpsearch.search.levels import Levels
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.starts import StartSearch
 
@@ -66,6 +67,10 @@ def _bpg(env: CompiledEnv | None) -> Method:
     return Method(AdaptiveBPG(), Valuation(importance_sampling), name="bpg")
 
 
+def _levels(env: CompiledEnv | None) -> Method:
+    return Method(Levels(), Valuation(importance_sampling), name="levels")
+
+
 def _pdis_bpg(env: CompiledEnv | None) -> Method:
     return Method(AdaptiveBPG(per_decision), Valuation(per_decision), name="pdis-bpg")
 
@@ -97,6 +102,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "auto": _auto,
     "mc": _monte_carlo,
     "bpg": _bpg,
+    "levels": _levels,
     "pdis-bpg": _pdis_bpg,
     "as": _advantage_sum,
     "dr-bpg": _dr_bpg,

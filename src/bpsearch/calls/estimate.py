@@ -98,7 +98,7 @@ def estimate(
         batch = asked.pay(trajectories.take(rows))
         progress.batches[number] = valuation.value(state, batch)
         state = valuation.learn(state, batch)
-    looks = Looks(valuation, progress.first.valuation, 1.0)
+    looks = Looks(valuation, progress.first.valuation)
     known = getattr(asked, "return_range", None)
     found = conclude(progress, looks, len(trajectories), return_range=known, ended=Ended.BUDGET)
     settings = {"policy": name_of(policy), "episodes": len(trajectories), "method": method.name}

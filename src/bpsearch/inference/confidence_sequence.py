@@ -72,6 +72,7 @@ def anytime_bounds(
     return_range: tuple[float, float],
     looks: NumpyArray,
     level: float = 0.95,
+    counted: NumpyArray | None = None,
 ) -> tuple[NumpyArray, NumpyArray]:
     """Bounds of ρ = E[w g] after each look; with chance ≥ `level` they hold at all looks at once.
 
@@ -86,16 +87,31 @@ def anytime_bounds(
         return_range: (g_min, g_max).
         looks: (B,), after how many episodes.
         level: 1 − δ.
+        counted: (n,) truth values that were fixed before the episodes, whole batches at a time: the lower bound rests
+            on these alone; all of them by default. Episodes that only explored make it smaller for nothing. The upper
+            bound rests on all: what says that there is no more to come says so whatever the behavior looked for.
     """
     low, high = return_range
     side = (1.0 - check_real("level", level, above=0.0, high=1.0 - 1e-12)) / 2.0
     shares = np.clip((returns - low) / (high - low), 0.0, 1.0)
     weights = np.exp(log_weights)
-    lower = np.maximum(lower_bounds(weights * shares, side, looks), 0.0)
+    lower = _lower_of_counted(weights * shares, side, looks, counted)
     upper = np.minimum(1.0 - lower_bounds(weights * (1.0 - shares), side, looks), 1.0)
     contradict = lower > upper
     lower, upper = np.where(contradict, 0.0, lower), np.where(contradict, 1.0, upper)
     return low + lower * (high - low), low + upper * (high - low)
+
+
+def _lower_of_counted(values: NumpyArray, delta: float, looks: NumpyArray, counted: NumpyArray | None) -> NumpyArray:
+    if counted is None or counted.all():
+        return np.maximum(lower_bounds(values, delta, looks), 0.0)
+    lower = np.zeros((*values.shape[:-1], len(looks)))
+    so_far = np.cumsum(counted)[np.asarray(looks) - 1]
+    some = np.unique(so_far[so_far > 0])
+    if len(some):
+        bounds = lower_bounds(values[..., counted], delta, some)
+        lower[..., so_far > 0] = bounds[..., np.searchsorted(some, so_far[so_far > 0])]
+    return np.maximum(lower, 0.0)
 
 
 def upper_bound_of_event(
@@ -121,29 +137,32 @@ class CertifiedSequence:
     Attributes:
         return_range: (g_min, g_max).
         level: 1 − δ.
-        episodes: n.
+        episodes: (2,), n for the lower bound, of the batches that count, and for the upper, of all.
         growth: (2, K), F_n(θ_k) for the lower bound and for the upper.
         best: (2,), the best bounds so far.
     """
 
     return_range: tuple[float, float]
     level: float = 0.95
-    episodes: int = 0
+    episodes: NumpyArray = field(default_factory=lambda: np.zeros(2))
     growth: NumpyArray = field(default_factory=lambda: np.zeros((2, len(BETS))))
     best: NumpyArray = field(default_factory=lambda: np.full(2, -np.inf))
 
     def __post_init__(self) -> None:
         check_real("level", self.level, above=0.0, high=1.0 - 1e-12)
 
-    def add(self, log_weights: NumpyArray, returns: NumpyArray) -> "CertifiedSequence":
-        """The sequence after a look at another batch."""
+    def add(self, log_weights: NumpyArray, returns: NumpyArray, *, counts: bool = True) -> "CertifiedSequence":
+        """The sequence after a look at another batch, which has no part in the lower bound unless it `counts`."""
         low, high = self.return_range
         shares = np.clip((returns - low) / (high - low), 0.0, 1.0)
         values = np.exp(log_weights) * np.stack([shares, 1.0 - shares])
         side = (1.0 - self.level) / 2.0
-        growth = self.growth + np.log1p(BETS[:, None] * values[:, None]).sum(axis=-1)
-        episodes = self.episodes + values.shape[1]
-        best = np.maximum(self.best, _refuted(growth, episodes, side))
+        part = np.array([counts, True])
+        growth = self.growth + part[:, None] * np.log1p(BETS[:, None] * values[:, None]).sum(axis=-1)
+        episodes = self.episodes + part * values.shape[1]
+        best = self.best.copy()
+        known = episodes > 0
+        best[known] = np.maximum(best[known], _refuted(growth[known], episodes[known], side))
         return CertifiedSequence(self.return_range, self.level, episodes, growth, best)
 
     @property
@@ -194,9 +213,11 @@ class AsymptoticSequence:
 
         Args:
             values: of the batch.
-            weight: what each of its episodes counts.
+            weight: what each of its episodes counts; with 0 nothing changes.
             returns: as they came, if the evaluation policy itself collected them; None if the values are weighted.
         """
+        if weight == 0.0:
+            return self
         count = len(values)
         plain, seen = math.inf, self.returns
         if returns is not None:
@@ -219,8 +240,8 @@ class AsymptoticSequence:
 
     @property
     def mean(self) -> float:
-        """M."""
-        return self.total / self.weight
+        """M; NaN as long as nothing counts."""
+        return self.total / self.weight if self.weight else math.nan
 
     @property
     def variance(self) -> float:
@@ -238,7 +259,7 @@ class AsymptoticSequence:
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""
-        if self.variance == 0.0:
+        if not self.episodes or self.variance == 0.0:
             return math.inf
         delta = 1.0 - check_real("level", level, above=0.0, high=1.0 - 1e-12)
         rate = (-2.0 * np.log(delta) + np.log(1.0 - 2.0 * np.log(delta))) / self.tightest

@@ -34,11 +34,19 @@ class Diagnostics:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """(N,) each, of all episodes in their order: the estimator's values, log ρ_{0:L}, and the returns as they came."""
+    """(N,) each, of all episodes in their order.
+
+    Attributes:
+        values: the estimator's.
+        log_weights: log ρ_{0:L}.
+        returns: as they came.
+        counts: what each counts in the estimate; 0 of those that only explored.
+    """
 
     values: NumpyArray
     log_weights: NumpyArray
     returns: NumpyArray
+    counts: NumpyArray
 
     @property
     def weighted(self) -> bool:
@@ -55,9 +63,11 @@ def diagnose(data: Episodes, final_values: NumpyArray, error: MeanError | None) 
     """The diagnostics of a study with these episodes.
 
     Monte Carlo's variance is E_π[(g − ρ)²], estimated by the weighted mean of (g − ḡ)², with ḡ the weighted mean of g:
-    it needs no extra episodes, and a constant added to all returns does not change it.
+    it needs no extra episodes, and a constant added to all returns does not change it. Episodes that count nothing have
+    no part in it, but their number makes the variance per episode larger.
     """
-    values, log_weights, returns = data.values, data.log_weights, data.returns
+    counted = data.counts > 0.0
+    values, log_weights, returns = (part[counted] for part in (data.values, data.log_weights, data.returns))
     normalised = np.exp(log_weights - log_weights.max())
     shares = normalised / normalised.sum()
     squares = (values - values.mean()) ** 2
@@ -71,6 +81,6 @@ def diagnose(data: Episodes, final_values: NumpyArray, error: MeanError | None) 
         largest_weight_share=float(shares.max()),
         largest_value_share=float(squares.max() / squares.sum()) if squares.any() else 0.0,
         monte_carlo_variance=monte_carlo,
-        variance=None if error is None else error.variance * len(values),
+        variance=None if error is None else error.variance * len(data.values),
         final_variance=None if final is None else float(final),
     )

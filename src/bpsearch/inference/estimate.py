@@ -146,7 +146,12 @@ class Estimate:
         if self.return_range is None or self.out_of_range:
             return None
         low, high = anytime_bounds(
-            self.data.log_weights, self.data.returns, self.return_range, self.history.episodes, level
+            self.data.log_weights,
+            self.data.returns,
+            self.return_range,
+            self.history.episodes,
+            level,
+            self.data.counts > 0.0,
         )
         return float(low[-1]), float(high[-1])
 

@@ -40,16 +40,20 @@ class History:
         Args:
             values: of each batch.
             log_weights: of each batch.
-            weights: what an episode of each batch counts.
+            weights: what an episode of each batch counts; as long as none counts, the last batch stands alone.
             returns: of each batch, if the evaluation policy itself collected them: the standard errors then have room
                 for events that were not seen (`unseen`).
         """
         sizes, counts = np.array([len(batch) for batch in values]), np.asarray(weights)
         starts, episodes = np.cumsum(sizes) - sizes, np.cumsum(sizes)
         every, logs = np.concatenate(values), np.concatenate(log_weights)
-        variances = _variances(every, starts, sizes)
-        totals = np.cumsum(counts * sizes)
-        squared = np.cumsum(counts**2 * sizes * variances) / totals**2
+        variances, sums = _variances(every, starts, sizes), np.add.reduceat(every, starts)
+        alone = np.cumsum(counts) == 0.0
+        totals = np.where(alone, sizes, np.cumsum(counts * sizes))
+        squared = np.where(
+            alone, sizes * variances, np.cumsum(np.where(counts > 0.0, counts**2 * sizes * variances, 0.0))
+        )
+        squared = squared / totals**2
         if returns is not None:
             joined = np.concatenate(returns)
             means = np.cumsum(np.add.reduceat(joined, starts)) / episodes
@@ -63,7 +67,7 @@ class History:
             divergences = np.add.reduceat(np.expm1(logs) - logs, starts) / sizes
         return cls(
             episodes=episodes,
-            values=np.cumsum(counts * np.add.reduceat(every, starts)) / totals,
+            values=np.where(alone, sums, np.cumsum(counts * sums)) / totals,
             std_errors=np.sqrt(squared),
             batch_variances=variances,
             divergences=divergences,

@@ -46,8 +46,12 @@ def martingale_error(batches: Sequence[NumpyArray], weights: Sequence[float] | N
 
     Args:
         batches: their values.
-        weights: ω_b, what an episode of each batch counts, fixed before the study; 1 by default.
+        weights: ω_b, what an episode of each batch counts, fixed before it; 1 by default. Batches that count 0 have no
+            part in it.
     """
+    if weights is not None:
+        counted = [(values, weight) for values, weight in zip(batches, weights, strict=True) if weight]
+        batches, weights = [values for values, _ in counted], [weight for _, weight in counted]
     sizes = np.array([len(values) for values in batches])
     if sizes.sum() < 2:
         return None

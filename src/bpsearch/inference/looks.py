@@ -30,13 +30,13 @@ class Looks:
     Args:
         valuation: how batches are valued.
         state: the valuation's first state: the policy and γ.
-        first_batch: what an episode of the first batch counts.
     """
 
-    def __init__(self, valuation: Valuation, state: ModeledState, first_batch: float) -> None:
-        self._valuation, self._state, self._first_batch = valuation, state, first_batch
+    def __init__(self, valuation: Valuation, state: ModeledState) -> None:
+        self._valuation, self._state = valuation, state
         self._asymptotic: tuple[_Seen, AsymptoticSequence, Knowledge | None] | None = None
-        self.values: dict[int, tuple[NumpyArray, NumpyArray]] = {}  # and returns, of the batches in that sequence
+        # And returns and weights, of the batches in that sequence.
+        self.values: dict[int, tuple[NumpyArray, NumpyArray, float]] = {}
         self._certified: dict[tuple[float, float, float], tuple[_Seen, CertifiedSequence]] = {}
 
     def sequence(
@@ -56,12 +56,11 @@ class Looks:
         if again:
             _, sequence, knowledge = nothing
         for number in new:
-            weight = 1.0 if number else self._first_batch
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
-            self.values[number] = values, valued.returns
+            self.values[number] = values, valued.returns, valued.weight
             plain = valued.returns if self._valuation.estimator.on_policy else None
-            sequence = sequence.add(values, weight, plain)
+            sequence = sequence.add(values, valued.weight, plain)
         self._asymptotic = seen, sequence, knowledge
         return sequence
 
@@ -71,7 +70,7 @@ class Looks:
 
     def again(self) -> "Looks":
         """The same before any look."""
-        return Looks(self._valuation, self._state, self._first_batch)
+        return Looks(self._valuation, self._state)
 
     @property
     def seen(self) -> int:
@@ -121,7 +120,7 @@ class Looks:
                     f"seen, beyond the given range [{low:g}, {high:g}]; give one that holds every return that can "
                     "happen"
                 )
-            sequence = sequence.add(valued.log_weights, valued.returns)
+            sequence = sequence.add(valued.log_weights, valued.returns, counts=valued.weight > 0.0)
         self._certified[key] = seen, sequence
         return sequence.interval
 

@@ -17,6 +17,7 @@ from bpsearch.control_variates.modeled import Model, ModeledEstimator, ModeledSt
 from bpsearch.errors import InvalidArgumentError, WeightOverflowError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_policy, check_values, log_ratios
 from bpsearch.estimators.on_policy import monte_carlo
+from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.cross_fitting import Knowledge, cross_fit, value_next
 from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
@@ -35,12 +36,14 @@ class ValuedBatch:
         log_weights: (N,), log ρ_{0:L}.
         returns: (N,), as they came.
         summaries: what each control variate keeps of the batch; None where it cannot be used.
+        weight: what an episode counts relative to later ones, fixed before the batch (`counting`).
     """
 
     values: Float64[NumpyArray, " episodes"]
     log_weights: Float64[NumpyArray, " episodes"]
     returns: Float64[NumpyArray, " episodes"]
     summaries: tuple[PyTree[NumpyArray] | None, ...] = ()
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +144,8 @@ class Valuation:
         return self.modeled.init(policy, discount)
 
     @in_64_bit
-    def value(self, state: ModeledState, batch: Trajectories, shift: float = 0.0) -> ValuedBatch:
-        """Value a batch with what was fixed when it was asked for: the state, and the search's shift.
+    def value(self, state: ModeledState, batch: Trajectories, shift: float = 0.0, weight: float = 1.0) -> ValuedBatch:
+        """Value a batch with what was fixed when it was asked for: the state, and the search's shift and weight.
 
         Raises:
             OnPolicyError: the estimator is on-policy and the episodes are not.
@@ -164,7 +167,7 @@ class Valuation:
         summaries = self.summarize(state, batch)
         # Copies: views would keep the compiled program's results alive, which weigh more than the numbers themselves.
         returns = np.asarray(batch.returns(float(state.discount)))
-        return ValuedBatch(np.array(values), np.array(log_weights), returns, summaries)
+        return ValuedBatch(np.array(values), np.array(log_weights), returns, summaries, weight)
 
     def summarize(self, state: ModeledState, batch: Trajectories) -> tuple[PyTree[NumpyArray] | None, ...]:
         """What each control variate keeps of a batch; None where it cannot be used."""
@@ -180,15 +183,14 @@ class Valuation:
         learned: ModeledState = to_numpy(learn(self.modeled, state, batch))
         return learned
 
-    def conclude(self, state: ModeledState, batches: Sequence[ValuedBatch], first_batch: float = 1.0) -> Values:
+    def conclude(self, state: ModeledState, batches: Sequence[ValuedBatch]) -> Values:
         """The values of all batches, in the order of asking, and the error of their mean.
 
         Args:
             state: what is known.
             batches: at least one.
-            first_batch: what an episode of the first batch counts; fixed before the study.
         """
-        weights = [first_batch, *[1.0] * (len(batches) - 1)]
+        weights = count_episodes([batch.weight for batch in batches], [len(batch.values) for batch in batches])
         values, explained, unseen, expected = [batch.values for batch in batches], None, 0.0, 0.0
         returns = [batch.returns for batch in batches]
         if self.control_variates:

@@ -304,6 +304,26 @@ class Policy(ABC):
         scores = jax.vmap(of_episode)(jnp.asarray(observations), jnp.asarray(actions), weights)
         return at_the_edge(scores.astype(jnp.float64))
 
+    # Whether steps can be counted by state and action, each with one parameter: the logarithm of its probability up to
+    # a constant of the state.
+    counts_actions: ClassVar[bool] = False
+
+    def count_actions(
+        self,
+        observations: Observations,
+        actions: Shaped[Array, "episodes steps ..."],
+        weights: Float[Array, "episodes steps"],
+    ) -> Float[Array, " parameters"]:
+        """(P,), the weighted number of times that each action was taken in each state, in the order of `flat`."""
+        raise NotImplementedError(f"{self.name} does not count actions")
+
+    def noisier(self, temperature: float) -> Self:
+        """The same policy with more noise, π(a|s)^(1/temperature) normalised, to look for what it hardly ever does.
+
+        Itself, if it is not known how; that is the default.
+        """
+        return self
+
     def visits(
         self, observations: Observations, mask: Bool[Array, "episodes steps"]
     ) -> Float[Array, "episodes states"] | None:

@@ -202,6 +202,10 @@ class GaussianMLP(MLP):
         """μ(s)."""
         return self.outputs(observations).T
 
+    def noisier(self, temperature: float) -> Self:
+        """σ² · temperature."""
+        return replace(self, log_std=self.log_std + np.asarray(0.5 * np.log(temperature), self.dtype))
+
     def kl(self, other: Self, observations: Observations) -> Array:
         """Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − 1/2."""
         mean, other_mean = self.outputs(observations), other.outputs(observations)
@@ -258,6 +262,11 @@ class CategoricalMLP(MLP):
     def most_likely(self, observations: Observations) -> Array:
         """The action of the largest logit."""
         return jnp.argmax(self.outputs(observations), axis=0).astype(jnp.int32)
+
+    def noisier(self, temperature: float) -> Self:
+        """The logits z / temperature."""
+        last = (self.weights[-1] / self.dtype.type(temperature), self.biases[-1] / self.dtype.type(temperature))
+        return replace(self, weights=(*self.weights[:-1], last[0]), biases=(*self.biases[:-1], last[1]))
 
     def kl(self, other: Self, observations: Observations) -> Array:
         """Σ_a π(a|s) (log π(a|s) − log π'(a|s))."""

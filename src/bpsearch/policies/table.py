@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import jax
@@ -30,6 +30,7 @@ class SoftmaxTable(Policy):
     """
 
     logits: Array
+    counts_actions: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         logits = np.array(own_array("logits", self.logits), dtype=np.float64)
@@ -167,6 +168,15 @@ class SoftmaxTable(Policy):
         totals = totals.reshape(states, n_actions)
         table = jax.nn.softmax(self.logits, axis=-1)
         return at_the_edge((totals - totals.sum(axis=-1, keepdims=True) * table).ravel())
+
+    def count_actions(self, observations: Observations, actions: Array, weights: Array) -> Array:
+        """Σ of the weights of the visits to (s, a)."""
+        indices = np.asarray(observations) * self.logits.shape[1] + np.asarray(actions)
+        return np.bincount(indices.ravel(), np.asarray(weights, np.float64).ravel(), minlength=self.logits.size)
+
+    def noisier(self, temperature: float) -> Self:
+        """θ / temperature."""
+        return replace(self, logits=np.asarray(self.logits) / temperature)
 
     @in_64_bit
     def visits(self, observations: Observations, mask: Array) -> Array:

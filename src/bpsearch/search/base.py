@@ -50,20 +50,15 @@ class Search(ABC, Generic[State]):
 
     - `behavior(state)` is a function of the state alone: it never looks at the batch that it will collect.
     - Every action that the evaluation policy may take has a positive probability under the behavior.
-    - `shift(state)` is a finite number, fixed with the behavior.
+    - `shift(state)` is a finite number, fixed with the behavior; so is `weight(state)`, which is not negative.
     - `step` changes neither the state that it is given nor the batch, and keeps the structure of the state: the same
       leaves, shapes and types. The same state and batch give the same new state, to the last bit.
 
     A search never values an episode for the estimate: that is the task of a `Valuation`.
     """
 
-    # What an episode of the first batch counts in the estimate, relative to later ones. The policy itself runs it.
-    first_batch: ClassVar[float] = 1.0
     # Whether the behavior may change from batch to batch. If not, later batches need not wait for earlier ones.
     moves: ClassVar[bool] = True
-
-    # Whether `step` is given batches whose returns are margins, how near each episode came to an event.
-    learns_from_margins: ClassVar[bool] = False
 
     @property
     def estimator(self) -> Estimator:
@@ -88,6 +83,14 @@ class Search(ABC, Generic[State]):
         E[w] = 1, so every b that is fixed before the batch leaves the expectation as it is.
         """
         return 0.0
+
+    def weight(self, state: State) -> float:
+        """What an episode of the next batch counts in the estimate, relative to later ones; 0 if it only explores.
+
+        It is fixed before the batch like the behavior, and may depend on all earlier batches: `inference.counting`
+        combines batches so that it biases nothing.
+        """
+        return 1.0
 
 
 def check_defensive(share: float) -> float:

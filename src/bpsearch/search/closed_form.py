@@ -1,7 +1,6 @@
 """The closed form: on tables the best behavior follows from a model, without a gradient."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -42,9 +41,6 @@ class ClosedForm(Search[ClosedFormState]):
         share: of π in every step. It bounds the weight of a step by 1 / share, where the model is wrong.
     """
 
-    # The policy itself runs the first batch, valued without any model; what it is worth depends on what can be gained.
-    first_batch: ClassVar[float] = 0.25
-
     share: float = 0.3
 
     def __post_init__(self) -> None:
@@ -65,6 +61,10 @@ class ClosedForm(Search[ClosedFormState]):
         check_type("policy", policy, Policy, "a policy of bpsearch").check_searchable()
         seen = SeenTable.of(policy, check_discount(discount))
         return ClosedFormState(seen, np.asarray(seen.evaluation.logits))
+
+    def weight(self, state: ClosedFormState) -> float:
+        """A quarter in the first batch: the policy itself runs it, and it is valued without any model."""
+        return 1.0 if np.any(state.seen.dynamics.starts) else 0.25
 
     def behavior(self, state: ClosedFormState) -> SoftmaxTable:
         """The mixture of μ and π."""

@@ -1,7 +1,6 @@
 """Which starts to run: of several that the environment offers, one near the event that is asked about."""
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import jax
 import numpy as np
@@ -14,6 +13,7 @@ from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.control_variates.features import CANDIDATES, Moments, Scale, expand
 from bpsearch.control_variates.starts import Starts
 from bpsearch.envs.observations import empty_observations
+from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.chosen_starts import ChosenStarts, StartWeights
 from bpsearch.sampling.trajectories import Trajectories
@@ -89,9 +89,6 @@ class StartSearch(Search[StartState]):
         uniform_share: α, the share of starts that are chosen without looking: no weight exceeds 1/α.
     """
 
-    learns_from_margins: ClassVar[bool] = True
-    first_batch: ClassVar[float] = 0.5
-
     candidates: int = 30
     uniform_share: float = 0.2
     source: Starts = field(default_factory=Starts, repr=False, compare=False)
@@ -115,6 +112,10 @@ class StartSearch(Search[StartState]):
             np.zeros(features + 2),
         )
 
+    def weight(self, state: StartState) -> float:
+        """A half in the first batch, which starts wherever the environment says."""
+        return 1.0 if state.scale.any() else 0.5
+
     def behavior(self, state: StartState) -> Policy:
         """The policy, from chosen starts once something is known about them."""
         coefficients, (offset, deviation) = np.asarray(state.chosen[:-2]), state.chosen[-2:]
@@ -132,13 +133,17 @@ class StartSearch(Search[StartState]):
         return ChosenStarts(state.evaluation, starts)
 
     def step(self, state: StartState, batch: Trajectories) -> tuple[StartState, Info]:
-        """Learn from a batch whose returns are margins: how near each episode came to the event (`Estimand.grade`)."""
+        """Learn from a batch what its starts promise.
+
+        Raises:
+            InvalidArgumentError: no event is asked about.
+        """
         info = Info(np.zeros(0), np.float64(0.0))
         if self.source.refuse(state.evaluation):
             return state, info
         first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
         numbers = self.source.bind(state.evaluation, 1.0).numbers(first)
-        margins = np.asarray(batch.returns())
+        margins = _margins(batch)
         if not state.scale.any():
             own, mean, spread = Scale.of(numbers), float(margins.mean()), CLIPPED * float(margins.std())
             scale = np.stack([np.full(own.size, own.count), own.total, own.squares])
@@ -167,6 +172,22 @@ class StartSearch(Search[StartState]):
         wrong = [np.sum((features @ slope + offset - targets) ** 2) for slope, offset in fits]
         mean = state.sums[0, -1] / state.sums[0, 0]
         return np.array([*wrong, np.sum((targets - mean) ** 2), len(targets)])
+
+
+def _margins(batch: Trajectories) -> NumpyArray:
+    """How near each episode came to the event, positive if it happened.
+
+    A level of the user's own tells an order, and need not have its zero there; then the event itself is all that counts.
+    """
+    happened = np.asarray(batch.returns())
+    if not np.isin(happened, (0.0, 1.0)).all():
+        raise InvalidArgumentError(
+            "this method looks for starts near an event, and no event is asked about: give failure='return < -100', or "
+            "another method"
+        )
+    if batch.margins is None or np.any((np.asarray(batch.margins) > 0.0) & (happened == 0.0)):
+        return happened - 0.5
+    return np.asarray(batch.margins)
 
 
 def _sums(features: NumpyArray, targets: NumpyArray) -> NumpyArray:

@@ -16,6 +16,7 @@ from bpsearch._core.checks import check_integer
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, RequestError, StoreError
 from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison, difference_of
+from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.difference import Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.inference.stopping import Ended, Target
@@ -251,8 +252,11 @@ class ComparisonStudy:
         differences = []
         for pair, contest in zip(self.design.pairs, self.standing.contests, strict=True):
             one, other = (self.design.names[at] for at in pair)
-            first = min(self.studies[name].method.search.first_batch for name in (one, other))
-            weights = [first, *[1.0] * (len(contest.course) - 1)]
+            rounds = range(len(contest.course))
+            told = [self.studies[name].sequential_values() for name in (one, other)]
+            fixed = [min(values[number][2] for values in told) for number in rounds]
+            pairs = np.diff([0, *(point.pairs for point in contest.course)])
+            weights = count_episodes(fixed, pairs.tolist())
             found = (estimates[one], estimates[other])
             differences.append(difference_of((one, other), found, contest, weights, len(self.design.pairs)))
         dropped = tuple(self.design.names[at] for at in sorted(self.standing.dropped))
@@ -304,8 +308,7 @@ class ComparisonStudy:
             turns = {}
             for name in self.running:
                 study = self.studies[name]
-                values, returns = study.sequential_values()[self.rounds]
-                weight = study.method.search.first_batch if self.rounds == 0 else 1.0
+                values, returns, weight = study.sequential_values()[self.rounds]
                 plain = study.method.valuation.estimator.on_policy
                 turns[self.design.names.index(name)] = Turn(values, returns, plain, weight)
             self.standing = self.standing.add(turns)

@@ -37,12 +37,12 @@ def conclude(
     # In the order of asking, in which they are martingale differences; the order of telling may depend on them.
     told = {number: progress.batch(number) for number in progress.batches}
     batches = [told[number] for number in sorted(told)]
-    first = method.search.first_batch if 0 in progress.batches else 1.0
-    values = method.valuation.conclude(progress.states.valuation, batches, first)
+    values = method.valuation.conclude(progress.states.valuation, batches)
     data = Episodes(
         values=np.concatenate(values.batches),
         log_weights=np.concatenate([batch.log_weights for batch in batches]),
         returns=np.concatenate([batch.returns for batch in batches]),
+        counts=np.repeat(values.weights, [len(batch) for batch in values.batches]),
     )
     explained_by = values.explained or {}
     explained = progress.explained if values.explained is None else sum(explained_by.values())

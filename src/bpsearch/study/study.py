@@ -113,7 +113,7 @@ class Study:
             if self.return_range is None and stored.get("return_range") is not None:
                 self.return_range, self._knows_range = check_range("return_range", build(stored["return_range"])), True
             self._progress.take_up(history)
-        self._looks = Looks(self.method.valuation, self._progress.first.valuation, self.method.search.first_batch)
+        self._looks = Looks(self.method.valuation, self._progress.first.valuation)
 
     @classmethod
     def open(
@@ -307,8 +307,8 @@ class Study:
             progress, self._looks, tightest, return_range=known, ended=self._ended, no_resets=self._no_resets
         )
 
-    def sequential_values(self) -> Mapping[int, tuple[NumpyArray, NumpyArray]]:
-        """Of each batch, by its number, the values given the batches asked before it, and the returns.
+    def sequential_values(self) -> Mapping[int, tuple[NumpyArray, NumpyArray, float]]:
+        """Of each batch, by its number, values given the batches asked before it, returns, and weight.
 
         No later batch changes them, unless one is told that was asked before.
         """

@@ -43,6 +43,8 @@ def check_search(search: Search[Any], policy: Policy, batches: Sequence[Trajecto
         behavior.check_support(policy)
         _expect(bool(np.isfinite(behavior.flat).all()), "the behavior's parameters must be finite")
         _expect(np.isfinite(search.shift(state)), f"the shift must be finite, got {search.shift(state)}")
+        weight = search.weight(state)
+        _expect(0.0 <= weight < np.inf, f"the weight must be a finite number, not negative, got {weight}")
         _expect(
             same_bits(search.behavior(state).flat, behavior.flat), "behavior(state) must be a function of the state"
         )

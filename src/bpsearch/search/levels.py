@@ -1,0 +1,296 @@
+"""Rare failures: cross-entropy through intermediate levels, until failures are common."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, PyTree
+
+from bpsearch._core.arrays import Array, Flag, NumpyArray, Scalar
+from bpsearch._core.checks import check_real, check_type
+from bpsearch._core.jaxtools import in_64_bit, in_turn, pytree, replace, to_numpy
+from bpsearch.errors import InvalidArgumentError
+from bpsearch.estimators.base import log_ratios
+from bpsearch.policies.base import Policy
+from bpsearch.policies.mixture import Mixture
+from bpsearch.sampling.trajectories import Trajectories
+from bpsearch.search.base import Info, Search
+from bpsearch.search.imitation import imitation_of
+
+ENOUGH = 5.0  # equally weighted episodes that a target should be worth
+MEMORY = 0.7  # what earlier batches count after one of another level, and earlier judgements after another
+AT_RANDOM = 0.5  # the share of the policy itself in batches that look around
+TEMPERATURES = (4.0, 2.0, 8.0)  # of the policies that look around, one after the other
+LOOK_AROUND = 2  # batches in a row that do not raise the level, before one looks around
+AT_LEAST_EVERY = 4  # so many batches one looks around, as long as no failure has been seen
+COMMON = 0.2  # of a batch: failures worth so many equally weighted episodes are enough to count
+VISIBLE = 0.01  # a probability of failures that episodes of the policy itself show often enough
+GROWTH = 1.3  # by which failures must become more common for another batch of preparation to be worth it
+SPREAD = 0.1  # of the weights, as a variance: below it there is nothing that a shift could remove
+PATIENCE = 5  # batches with failures after which episodes count in any case
+LARGEST_RATIO = 0.97  # second moment relative to the policy's own; above it there is nothing to gain
+
+
+@pytree()
+@dataclass(frozen=True, eq=False)
+class LevelsState:
+    """What the search carries from batch to batch.
+
+    Attributes:
+        evaluation: π_e.
+        discount: γ of the numbers, whose sign says whether the event happened.
+        parameters: θ of π_θ, the searched part of the next behavior.
+        share: of the evaluation policy in it.
+        candidates: (J, P), the parameters among which the next θ is chosen.
+        known: what the targets' episodes taught (`imitation`).
+        predicted: (J + 1,), fading sums of the second moment that each candidate, and π_e itself, would have had over
+            the target of the batch after it.
+        batches: how many there were.
+        level: the margin from which on an episode is one of the target; infinite if that is the event itself.
+        stalled: how many batches in a row have not raised it.
+        common: how many equally weighted episodes the last batch's failures were worth, per episode.
+        prepared: batches with failures.
+        shift: b of the next batch.
+        counting: whether the next batch counts.
+    """
+
+    evaluation: Policy
+    discount: Scalar
+    parameters: Array
+    share: Scalar
+    candidates: Array
+    known: PyTree[Array]
+    predicted: Array
+    batches: Scalar
+    level: Scalar
+    stalled: Scalar
+    common: Scalar
+    prepared: Scalar
+    shift: Scalar
+    counting: Flag
+
+
+@dataclass(frozen=True)
+class Levels(Search[LevelsState]):
+    """Weighted cross-entropy toward the episodes that came nearest to the event, with a defensive mixture.
+
+    An event of probability 1e-6 is not seen in thousands of episodes of the policy. So each batch has a target: the
+    episodes of the largest margins, or those that failed as soon as some did. The next π_θ makes the target's episodes
+    likely, weighted to π_e (`imitation`): it maximises
+
+        Σ_target w log π_θ(H),    w = π_e(H) / μ(H),
+
+    with a prior toward π_e. The behavior is μ = α π_e + (1 − α) π_θ for whole episodes, so that no weight exceeds 1/α,
+    and a second way to fail is still seen at least α times as often as the policy itself shows it.
+
+    - How far the fit is trusted is chosen by episodes that had no part in it: each candidate is judged by the second
+      moment Σ_target w π_e(H)/μ(H) of the next batch. If none is better than π_e itself, the behavior is π_e.
+    - The first batch, and one now and then as long as no failure has been seen, looks around with a noisier policy: a
+      failure by a single rare action has no levels, but the probabilities of actions are known.
+    - Batches before failures are common count nothing (`weight`): the values of a behavior that misses failures are
+      nearly all 0 and a few huge. When failures have become common, or do not become more common any more, or the
+      policy itself shows them often enough, episodes begin to count, and count from then on. The behavior is refined
+      between batches all the time.
+
+    Its numbers are those of an event: an episode with a positive return has failed. `margins` of the batch tell how
+    near the others came; without them only looking around finds failures.
+
+    Attributes:
+        quantile: the share of a batch that its target should be worth.
+        defensive: α, the share of episodes that the evaluation policy itself runs, in (0, 1).
+    """
+
+    quantile: float = 0.05
+    defensive: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_real("quantile", self.quantile, above=0.0, high=0.5)
+        check_real("defensive", self.defensive, above=0.0, high=0.99)
+
+    @in_64_bit
+    def init(self, policy: Policy, discount: float = 1.0) -> LevelsState:
+        """Before the first batch, which looks around."""
+        check_type("policy", policy, Policy, "a policy of bpsearch").check_searchable()
+        if policy.remembers:
+            raise InvalidArgumentError(
+                f"levels run the policy itself in a share of the episodes, and for that its actions must depend on the "
+                f"observation alone; {policy.name} has a memory"
+            )
+        imitation = imitation_of(policy)
+        return LevelsState(
+            evaluation=policy,
+            discount=np.float64(discount),
+            parameters=np.asarray(policy.noisier(TEMPERATURES[0]).flat),
+            share=np.float64(AT_RANDOM),
+            candidates=np.tile(np.asarray(policy.flat), (imitation.candidates, 1)),
+            known=imitation.init(policy),
+            predicted=np.zeros(imitation.candidates + 1),
+            batches=np.int64(0),
+            level=np.float64(-np.inf),
+            stalled=np.int64(0),
+            common=np.float64(0.0),
+            prepared=np.int64(0),
+            shift=np.float64(0.0),
+            counting=np.bool_(False),
+        )
+
+    @in_64_bit
+    def behavior(self, state: LevelsState) -> Policy:
+        """α π_e + (1 − α) π_θ, drawn once for each episode."""
+        return Mixture(state.evaluation, state.evaluation.with_flat(state.parameters), state.share)
+
+    def shift(self, state: LevelsState) -> float:
+        """The b with which earlier episodes let one expect the least variance."""
+        return float(state.shift)
+
+    def weight(self, state: LevelsState) -> float:
+        """0 until failures are common, then 1."""
+        return float(state.counting)
+
+    @in_64_bit
+    def step(self, state: LevelsState, batch: Trajectories) -> tuple[LevelsState, Info]:
+        """Find the target of the batch, judge the candidates by it, learn from it, and choose the next behavior."""
+        check_type("batch", batch, Trajectories, "Trajectories")
+        evaluation = state.evaluation
+        component = evaluation.with_flat(state.parameters)
+        log_weights = _log_weights(evaluation, batch)
+        weights = np.exp(log_weights)
+        happened = np.asarray(batch.returns(float(state.discount))) > 0.0
+        margins = happened.astype(np.float64) if batch.margins is None else np.asarray(batch.margins)
+        # A level that the search cannot reach again was luck; failures that were seen once stay the target.
+        lowers = state.level < math.inf and state.stalled >= LOOK_AROUND
+        target, level = self._target(happened, margins, weights, -math.inf if lowers else float(state.level))
+
+        predicted = np.asarray(state.predicted)
+        if target.any():
+            predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target)
+        else:
+            level = float(state.level)
+        # What was above the old level need not be above the new one; what was below it is not.
+        fade = (1.0, 1.0) if level == state.level else (0.0 if level > state.level else MEMORY, MEMORY)
+        imitation, drawn = imitation_of(evaluation), np.exp(_log_weights(component, batch))
+        known = imitation.add(state.known, component, batch, target, weights, drawn, fade)
+
+        common = _worth(weights * happened) / len(batch)
+        ready = self._is_prepared(state, common, float(weights @ happened) / len(batch), len(batch))
+        state = replace(
+            state,
+            candidates=imitation.fit(known, evaluation, component),
+            known=known,
+            predicted=predicted,
+            batches=np.int64(state.batches + 1),
+            level=np.float64(level),
+            stalled=np.int64(0 if level > state.level else state.stalled + 1),
+            common=np.float64(common),
+            prepared=np.int64(state.prepared + happened.any()),
+            counting=np.bool_(state.counting or (happened.any() and ready)),
+        )
+        state, explained = self._choose(state)
+        shift = self._find_shift(state, batch, log_weights, happened)
+        state = replace(state, shift=np.float64(shift))
+        values = weights * happened
+        return to_numpy(state), Info(values, np.float64(np.mean(values**2)), explained=np.float64(explained))
+
+    def _target(
+        self, happened: NumpyArray, margins: NumpyArray, weights: NumpyArray, least: float
+    ) -> tuple[Bool[NumpyArray, " episodes"], float]:
+        """Which episodes the next behavior is to make likely; and their level, infinite if those have failed.
+
+        It is the highest level, of at least `least`, whose episodes are worth enough.
+        """
+        if happened.any():
+            return happened, math.inf
+        wanted = max(ENOUGH, self.quantile * len(margins))
+        found, level = np.zeros(len(margins), bool), -math.inf
+        for lower in np.unique(margins)[::-1]:
+            more = margins >= lower
+            # If most episodes came so near, that tells nothing: better a few that came nearer.
+            if lower < least or more.mean() > 0.5:
+                break
+            found, level = more, float(lower)
+            if _worth(weights * found) >= wanted:
+                break
+        return found, level
+
+    def _second_moments(
+        self,
+        state: LevelsState,
+        batch: Trajectories,
+        log_weights: Float[NumpyArray, " episodes"],
+        target: Bool[NumpyArray, " episodes"],
+    ) -> Float[NumpyArray, " candidates"]:
+        """(J + 1,), Σ_target w π_e/μ of the mixture with each candidate, and with π_e itself.
+
+        The weights are scaled so that their sum is the number of equally weighted episodes that the target's are worth.
+        """
+        shares = np.exp(log_weights) * target
+        shares *= shares.sum() / (shares @ shares)
+        vectors = np.asarray(state.candidates)
+        found = [shares @ np.exp(self._log_weights_by(vector, state, batch, log_weights)) for vector in vectors]
+        return np.array([*found, shares.sum()])
+
+    def _log_weights_by(
+        self, vector: Array, state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
+    ) -> Float[NumpyArray, " episodes"]:
+        """(N,), log w' = log π_e/μ' of the mixture with these parameters."""
+        own = _log_weights(state.evaluation.with_flat(vector), batch) - log_weights  # log π' − log π_e
+        return np.asarray(-np.logaddexp(math.log(self.defensive), math.log1p(-self.defensive) + own))
+
+    def _find_shift(
+        self,
+        state: LevelsState,
+        batch: Trajectories,
+        log_weights: Float[NumpyArray, " episodes"],
+        happened: Bool[NumpyArray, " episodes"],
+    ) -> float:
+        """B = Cov(w'g, w') / Var(w') under the next behavior μ', as the batch of μ tells it.
+
+        E_μ'[w'² g] = E_μ[w w' g], and E_μ'[w'²] = E_μ[w w']. With a mixture, failures and other episodes have few
+        different weights, and the line through them explains most of what is left of the variance.
+        """
+        if not state.counting or state.share == AT_RANDOM:
+            return 0.0
+        weights = np.exp(log_weights)
+        both = weights * np.exp(self._log_weights_by(state.parameters, state, batch, log_weights))
+        spread = both.mean() - 1.0
+        return float(np.mean(both * happened - weights * happened)) / max(spread, 0.0) if spread > SPREAD else 0.0
+
+    def _is_prepared(self, state: LevelsState, common: float, probability: float, episodes: int) -> bool:
+        """Whether another batch that does not count would hardly make failures more common."""
+        if common >= COMMON or probability >= VISIBLE or state.prepared + 1 >= PATIENCE:
+            return True
+        return ENOUGH <= common * episodes <= GROWTH * float(state.common) * episodes
+
+    def _choose(self, state: LevelsState) -> tuple[LevelsState, float]:
+        """The next behavior, and the share of the second moment that it is expected to remove."""
+        policy = state.evaluation
+        *judged, own = np.asarray(state.predicted)
+        due = state.stalled >= LOOK_AROUND or state.batches % AT_LEAST_EVERY == 0
+        if own == 0.0 or (state.level < math.inf and due and state.share != AT_RANDOM):
+            vector = policy.noisier(TEMPERATURES[int(state.batches) % len(TEMPERATURES)]).flat
+            return replace(state, parameters=np.asarray(vector), share=np.float64(AT_RANDOM)), math.nan
+        new = all(found == own for found in judged)  # the first fit, which no batch has judged yet
+        best = len(judged) // 2 if new else int(np.argmin(judged))
+        ratio = judged[best] / own
+        stays = not new and ratio > LARGEST_RATIO
+        vector = policy.flat if stays else state.candidates[best]
+        state = replace(state, parameters=np.asarray(vector), share=np.float64(self.defensive))
+        return state, 0.0 if stays else math.nan if new else 1.0 - ratio
+
+
+def _log_weights(policy: Policy, batch: Trajectories) -> Float[NumpyArray, " episodes"]:
+    """(N,), log π(H) − log μ(H)."""
+    return np.asarray((_jitted_sums if policy.traceable else _sums)(policy, batch))
+
+
+def _sums(policy: Policy, batch: Trajectories) -> Array:
+    return log_ratios(policy, batch).sum(axis=1)
+
+
+_jitted_sums = in_turn(jax.jit(_sums))
+
+
+def _worth(weights: Float[NumpyArray, " episodes"]) -> float:
+    """How many equally weighted episodes weighted ones are worth, (Σ w)² / Σ w²."""
+    return float(weights.sum() ** 2 / (weights @ weights)) if weights.any() else 0.0
