@@ -177,7 +177,7 @@ class StartSearch(Search[StartState]):
 def _margins(batch: Trajectories) -> NumpyArray:
     """How near each episode came to the event, positive if it happened.
 
-    A level of the user's own tells an order, and need not have its zero there; then the event itself is all that counts.
+    A level of the user's own tells an order, and need not have its zero there; then the event itself is what counts.
     """
     happened = np.asarray(batch.returns())
     if not np.isin(happened, (0.0, 1.0)).all():
