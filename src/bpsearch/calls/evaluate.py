@@ -54,10 +54,11 @@ def evaluate(
             `bps.environment` makes one with another horizon or discount.
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
-            "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
-            importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
-            from earlier batches only. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
-            itself hardly ever shows. A `Method` or a search of your own serves as well.
+            "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "levels" a search of failures
+            through those that came near; "pdis-bpg" with per-decision importance sampling; on tabular MDPs also "as",
+            the advantage sum, and "dr-bpg", both with a model learned from earlier batches only. All are unbiased. Of a
+            failure "auto" is "levels" if it is known how near an episode came, else "bpg". A `Method` or a search of
+            your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -134,14 +135,20 @@ def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> 
         yield told
 
 
-def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
-    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
+def choose_method(
+    method: str | Method | AnySearch, task: Task, asked: Estimand, *, explores: bool = True
+) -> tuple[Method, str]:
+    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted.
+
+    With `explores=False` "auto" has no batches that count nothing.
+    """
     is_auto = isinstance(method, str) and method == "auto"
     no_help = task.no_help if is_auto else ""
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        method = "bpg" if asked.event and not no_help else "auto"
+        searched = "levels" if explores and asked.graded and not task.policy.remembers else "bpg"
+        method = searched if asked.event and not no_help else "auto"
     return find_method(method, task.compiled), no_help
 
 

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
     from bpsearch.calls.task import Task
     from bpsearch.study.resets import Resets
 
-METHODS = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg")  # of `bpsearch.methods`, which takes long to import
+METHODS = (
+    "auto",
+    "mc",
+    "bpg",
+    "levels",
+    "pdis-bpg",
+    "as",
+    "dr-bpg",
+)  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
     str,
@@ -28,7 +36,7 @@ PolicyFile = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="auto, mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
+        help="auto, mc, bpg, levels, pdis-bpg; on tabular environments as, dr-bpg.",
         autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
     ),
 ]
