@@ -4,7 +4,7 @@
 
 `bps.evaluate` is asked from 2,000 episodes what the courier of examples/rare_failure.py is worth, and how probable its
 failure is, which happens in 0.4% of its episodes. The truth and Monte Carlo's mean squared error are exact. The default
-is `auto` for the expected return and `bpg` for the failure; the return by `bpg` is shown, too.
+is `auto` for the expected return and `levels` for the failure; the return by `bpg` is shown, too.
 """
 
 import argparse

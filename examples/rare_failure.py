@@ -6,7 +6,8 @@ A courier crosses a ridge of eight steps and is paid for every step. At the narr
 policy takes with a probability of 0.4%, at a cost of 1000. Monte Carlo sees about eight failures in 2,000 episodes, and
 its estimate hangs on how many. The default search learns which action the failures come from, takes it more often, and
 weights the episodes accordingly. It can learn only from failures that it has seen, two at least: where each failure
-has a cause of its own, it saves little. The probability of the failure is estimated in the same way.
+has a cause of its own, it saves little. The probability of the failure is estimated through levels, which look for
+failures that episodes of the policy do not show.
 """
 
 import numpy as np

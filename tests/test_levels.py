@@ -10,6 +10,7 @@ import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.inference.confidence_sequence import CertifiedSequence, anytime_bounds, lower_bounds
 from bpsearch.inference.counting import count_episodes
+from bpsearch.report.words import certificate
 from bpsearch.search import Info
 from bpsearch.search.imitation import ByCounts
 from bpsearch.testing import check_search, enumerate_trajectories
@@ -180,6 +181,7 @@ def test_a_failure_of_one_in_a_million_is_found_through_levels():
         assert found.std_error == pytest.approx(found.history.std_errors[-1])
         assert found.savings > 1e5
         assert found.certified_interval()[0] < 1e-6 < found.upper_bound()
+    assert "episodes only looked for failures, and the estimate rests on" in certificate(found)
     assert bps.evaluate(policy, mdp, 2000, "bpg", failure="return >= 6", seed=0).events == 0
 
 

@@ -56,10 +56,11 @@ def evaluate(
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
-            importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
-            from earlier batches only; of a failure also "starts", which runs the policy from starts near the failure,
-            deterministic policies too. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
-            itself hardly ever shows. A `Method` or a search of your own serves as well.
+            importance sampling; on tables "closed-form", the best behavior for a model of earlier batches; on tabular
+            MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels", a
+            search through those that came near, and "starts", which runs the policy from starts near the failure,
+            deterministic policies too. All are unbiased. Of a failure "auto" is "levels" if it is known how near an
+            episode came, else "bpg". A `Method` or a search of your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -141,15 +142,19 @@ def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> 
 
 
 def choose_method(
-    method: str | Method | AnySearch, task: Task, asked: Estimand, proxy: Proxy | None = None
+    method: str | Method | AnySearch, task: Task, asked: Estimand, proxy: Proxy | None = None, *, explores: bool = True
 ) -> tuple[Method, str]:
-    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
+    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted.
+
+    With `explores=False` "auto" has no batches that count nothing.
+    """
     is_auto = isinstance(method, str) and method == "auto"
     no_help = task.no_help if is_auto else ""
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        method = "bpg" if asked.event and not no_help else "auto"
+        searched = "levels" if explores and asked.graded and not task.policy.remembers else "bpg"
+        method = searched if asked.event and not no_help else "auto"
     found = find_method(method, task.compiled)
     return found if proxy is None else with_proxy(found, proxy), no_help
 

@@ -20,12 +20,13 @@ METHODS = (
     "auto",
     "mc",
     "bpg",
+    "levels",
+    "starts",
     "pdis-bpg",
+    "closed-form",
     "as",
     "dr-bpg",
-    "closed-form",
-    "starts",
-)  # `bpsearch.methods` imports slowly
+)  # of `bpsearch.methods`, which takes long to import
 EnvId = Annotated[str, typer.Option(help="Gymnasium id; bpsearch/Gridworld-v0 and the like run compiled.")]
 PolicyFile = Annotated[
     str,
@@ -37,7 +38,7 @@ PolicyFile = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="auto, mc, bpg, pdis-bpg; of a failure also starts; on tabular environments as, dr-bpg.",
+        help="auto, mc, bpg, pdis-bpg; of a failure levels, starts; on tables closed-form; on tabular MDPs as, dr-bpg.",
         autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
     ),
 ]

@@ -134,7 +134,7 @@ def certificate(estimate: Estimate, level: float = 0.95) -> str:
         return (
             f"without assumptions {episodes} episodes, a share of {significant(1.0 / bound, 4)} of them from the "
             f"policy itself, cannot certify a probability below about {significant(best * bound, 2)} at {level:.0%}: "
-            "importance sampling sharpens the estimate, not the certificate"
+            f"importance sampling sharpens the estimate, not the certificate{_prepared(estimate)}"
         )
     limit = (
         f"without assumptions {episodes} episodes cannot certify a probability below about {significant(best, 2)} at "
@@ -148,6 +148,18 @@ def certificate(estimate: Estimate, level: float = 0.95) -> str:
     if estimate.ended != Ended.BUDGET:
         return f"{limit}; the bound is for a number of episodes fixed in advance, which this one was not"
     return limit
+
+
+def _prepared(estimate: Estimate) -> str:
+    """What the estimate rests on, if some episodes only looked for failures."""
+    explored = int((estimate.data.counts == 0.0).sum())
+    if not explored:
+        return ""
+    counted = int(estimate.data.returns[estimate.data.counts > 0.0].sum())
+    return (
+        f"; {explored} episodes only looked for failures, and the estimate rests on {counted} of the other "
+        f"{estimate.episodes - explored}; a way to fail that none of them took is covered by the certificate alone"
+    )
 
 
 def value_text(estimate: Estimate) -> str:

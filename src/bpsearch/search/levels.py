@@ -258,7 +258,8 @@ class Levels(Search[LevelsState]):
 
     def _is_prepared(self, state: LevelsState, common: float, probability: float, episodes: int) -> bool:
         """Whether another batch that does not count would hardly make failures more common."""
-        if common >= COMMON or probability >= VISIBLE or state.prepared + 1 >= PATIENCE:
+        visible = probability >= VISIBLE and state.prepared > 0  # and the fit has been judged once
+        if common >= COMMON or visible or state.prepared + 1 >= PATIENCE:
             return True
         return ENOUGH <= common * episodes <= GROWTH * float(state.common) * episodes
 
