@@ -13,7 +13,7 @@ from bpsearch._core.arrays import NumpyArray, Observations, Proxy
 from bpsearch._core.checks import quote
 from bpsearch.control_variates.base import ControlVariate
 from bpsearch.control_variates.features import CANDIDATES, WITH_PREDICTION, Moments, Scale, expand
-from bpsearch.envs.observations import restore
+from bpsearch.envs.observations import empty_observations, restore
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
@@ -152,6 +152,12 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
             means = np.add.reduceat(resets, ends[rows] - counts[rows] - begin) / counts[rows, None]
             found[..., rows] = coefficients @ (expand(fit.scale(summary["starts"][rows])) - means).T
         return found
+
+    @property
+    def size(self) -> int:
+        """How many numbers of a start are learned from."""
+        assert self.policy is not None
+        return int(self.numbers(empty_observations(self.policy.observation_space, 1)).shape[1])
 
     def numbers(self, observations: Observations) -> Float[NumpyArray, "starts numbers"]:
         """(n, d), the observations as vectors, with the critic's value and, last, the proxy's."""

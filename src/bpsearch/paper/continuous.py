@@ -13,6 +13,7 @@ from bpsearch._core.arrays import Array
 from bpsearch.envs import CompiledEnv, acrobot, cartpole_swingup
 from bpsearch.estimators import Estimator, importance_sampling, per_decision
 from bpsearch.inference.variance_split import VarianceSplit, split_variance
+from bpsearch.paper import start_curve
 from bpsearch.paper.claims import Claim, Verdict, condition_claim, significance_claim
 from bpsearch.paper.continuous_figure import Curve, Panel, draw, mse_table
 from bpsearch.paper.findings import Experiment, Findings, Results, Table
@@ -202,6 +203,11 @@ class Continuous(Experiment):
         for variant, step in self._chosen(domain, results).items():
             label = f"{VARIANTS[variant].label} {step:g}"
             curves[variant] = Curve.of(label, results[f"{domain}-{variant}"], reference, self.batch_size, step)
+        trials = min(self.trials, start_curve.TRIALS)
+        ours = start_curve.start_curve(
+            self.envs[domain], self.policies[domain], trials, self.iterations, self.batch_size, 2000 + self.seed
+        )
+        curves["starts"] = Curve.of("Monte Carlo less what starts explain (ours)", ours, reference, self.batch_size)
         returns = returns_by_start(
             self.envs[domain], self.policies[domain], self.split_starts, SPLIT_REPEATS, 1000 + self.seed
         )

@@ -14,7 +14,14 @@ from bpsearch.paper.runs import Arrays
 from bpsearch.paper.step_choice import Reference, diverged
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
 
-PALETTE = {"mc": "vermilion", "bpg": "blue", "normalized": "green", "per-decision": "purple", "last-layer": "orange"}
+PALETTE = {
+    "mc": "vermilion",
+    "bpg": "blue",
+    "normalized": "green",
+    "per-decision": "purple",
+    "last-layer": "orange",
+    "starts": "sky",
+}
 BINS = 20  # points of the variance curves, each the mean over neighboring iterations
 
 
@@ -102,8 +109,13 @@ def mse_table(panels: dict[str, Panel]) -> Table:
 
 def draw(panels: list[Panel], out: Path, name: str) -> list[Path]:
     """Above the mean squared errors, below the variance per batch relative to Monte Carlo's; a column per domain."""
-    # Both domains on one scale, from just below the lowest variance that any behavior could reach.
-    lowest = max(min(1.0 - panel.split.share for panel in panels) - 0.05, 0.0)
+    # Both domains on one scale, from just below the lowest variance that any behavior could reach, or that was reached.
+    reached = [
+        float(np.mean(panel.curves["starts"].variances[:, -1])) / panel.reference.variance
+        for panel in panels
+        if "starts" in panel.curves
+    ]
+    lowest = max(min([*(1.0 - panel.split.share for panel in panels), *reached]) - 0.05, 0.0)
     with figure(2, len(panels), width=4.6 * len(panels), height=6.8) as (drawing, axes):
         for column, panel in enumerate(panels):
             _draw_errors(axes[0, column], panel)
@@ -117,8 +129,8 @@ def _draw_errors(axes: Any, panel: Panel) -> None:
         squared = curve.squared_errors()[:, points]
         color = COLORS[PALETTE[method]]
         if len(squared) > 1:
-            # More than two bands on top of each other show nothing.
-            banded = len(panel.curves) == 2
+            # More than three bands on top of each other show nothing.
+            banded = len(panel.curves) <= 3
             x = panel.batch_size * (points + 1)
             mse_curve(axes, x, squared, label=curve.legend, color=color, with_band=banded)
         else:

@@ -19,7 +19,8 @@ from bpsearch.sampling.trajectories import Trajectories
 
 COMPILED_RESETS = 50  # further starts of an episode in a compiled environment, where they cost next to nothing
 MAX_RESETS = 20  # in another
-STEPS_PER_RESET = 15  # there is at most one for so many steps of the longest episode
+STEPS_PER_RESET = 15  # there is at most one for so many steps of the longest episode,
+FEW_RESETS, STEPS_PER_FEW = 10, 5  # but up to the first number one for as many as the second: few leave most noise
 
 Environment = Runner | CompiledEnv | GymnasiumSampler | GymnasiumSource
 
@@ -32,7 +33,8 @@ def advise_resets(env: CompiledEnv | GymnasiumSampler) -> int:
     if inner is not None and not inner.varied_starts:
         return 0
     longest = 10 * STEPS_PER_RESET if env.longest is None else env.longest
-    return min(max(longest // STEPS_PER_RESET, 1), MAX_RESETS)
+    few = min(longest // STEPS_PER_FEW, FEW_RESETS)
+    return min(max(longest // STEPS_PER_RESET, few, 1), MAX_RESETS)
 
 
 class InProcess(Runner):

@@ -12,7 +12,6 @@ from bpsearch._core.checks import check_integer, check_real
 from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.control_variates.features import CANDIDATES, Moments, Scale, expand
 from bpsearch.control_variates.starts import Starts
-from bpsearch.envs.observations import empty_observations
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.chosen_starts import ChosenStarts, StartWeights
@@ -101,7 +100,7 @@ class StartSearch(Search[StartState]):
         """Nothing is known."""
         size = 1
         if not self.source.refuse(policy):
-            size = self.source.bind(policy, discount).numbers(empty_observations(policy.observation_space, 1)).shape[1]
+            size = self.source.bind(policy, discount).size
         features = expand(np.zeros((1, size))).shape[1]
         return StartState(
             policy,
