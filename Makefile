@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test test-slow test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
+.PHONY: help setup demo docs test test-slow test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)  ## create the virtual environment and install bpsearch into it
 
-demo: setup  ## evaluate one policy with behavior policy search and with Monte Carlo
+demo: setup  ## one policy by Monte Carlo, by the paper's method and by the default; a picture
 	$(BIN)/bpsearch demo
 
 test: lint type check  ## every check: format, lint, types, tests, the README as printed
@@ -55,6 +55,11 @@ bench-evaluators: setup  ## errors and coverage of every method on every task; h
 
 bench-adversary: setup  ## tasks that attack the default, and the worst of them; hours, and resumable
 	$(BIN)/python -m benchmarks.adversary --tasks 200 --studies 200 --jobs 2 --out docs/adversary
+
+docs: setup  ## the site, with warnings as errors and every link checked: docs/_build/html
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
