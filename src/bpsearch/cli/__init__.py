@@ -70,6 +70,9 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    from bpsearch.report.packages import require_report
+
+    require_report()
     from bpsearch.paper.demo import MONTE_CARLO, draw_demo, run_demo
 
     result = run_demo(episodes=episodes, seed=seed)
@@ -134,6 +137,9 @@ def reproduce(
     """
     from rich.console import Console
 
+    from bpsearch.report.packages import require_report
+
+    require_report()
     from bpsearch.paper.reproduce import EXPERIMENTS, GROUPS, names_of, progress_display
     from bpsearch.paper.reproduce import reproduce as run
 
