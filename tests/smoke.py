@@ -1,7 +1,7 @@
 """What must work after `pip install`, without anything else: run by `make wheel-test` in empty environments.
 
-    python tests/smoke.py            # the core, and the command
-    python tests/smoke.py --report   # pages and figures, too
+python tests/smoke.py            # the core, and the command
+python tests/smoke.py --report   # pages and figures, too
 """
 
 import json
