@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: help setup demo test test-slow test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
+.PHONY: help setup demo docs quick coverage wheel-test minimum-test lock test test-slow test-ray test-integrations format lint type check bench bench-evaluators bench-adversary clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 setup: $(STAMP)  ## create the virtual environment and install bpsearch into it
 
-demo: setup  ## evaluate one policy with behavior policy search and with Monte Carlo
+demo: setup  ## one policy by Monte Carlo, by the paper's method and by the default; a picture
 	$(BIN)/bpsearch demo
 
 test: lint type check  ## every check: format, lint, types, tests, the README as printed
@@ -55,6 +55,43 @@ bench-evaluators: setup  ## errors and coverage of every method on every task; h
 
 bench-adversary: setup  ## tasks that attack the default, and the worst of them; hours, and resumable
 	$(BIN)/python -m benchmarks.adversary --tasks 200 --studies 200 --jobs 2 --out docs/adversary
+
+# A spread of the tests: each room once, proofs by enumeration first, nothing that starts processes or trains.
+QUICK := architecture confidence_sequence estimators oracle outcomes policies stopping trajectories unbiased words
+
+quick: setup  ## a minute of tests, from every room; for every change
+	$(BIN)/pytest -q -x $(foreach name,$(QUICK),$(wildcard tests/test_$(name).py))
+
+coverage: setup  ## the tests, and which lines they run: htmlcov/index.html
+	$(BIN)/pytest --cov=bpsearch --cov-report=term:skip-covered --cov-report=html
+
+wheel-test: setup  ## wheel and sdist, installed in empty environments and tried
+	rm -rf dist build
+	$(BIN)/python -m build --outdir dist
+	for package in dist/*.whl dist/*.tar.gz; do \
+		rm -rf build/empty && $(PYTHON) -m venv build/empty && \
+		build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt "$$package" && \
+		build/empty/bin/python tests/smoke.py || exit 1; \
+	done
+	build/empty/bin/pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[report]"
+	build/empty/bin/python tests/smoke.py --report
+	ls -l dist
+
+minimum-test: setup  ## the oldest versions that pyproject.toml allows; needs uv
+	uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --no-header pyproject.toml --extra report -o build/minimum.txt
+	uv venv --quiet --clear --python 3.11 build/minimum
+	uv pip install --quiet --python build/minimum/bin/python -r build/minimum.txt .
+	build/minimum/bin/python tests/smoke.py --report
+
+lock:  ## write requirements.lock; needs uv
+	uv pip compile --quiet pyproject.toml --universal --python-version 3.11 -c constraints.txt --generate-hashes \
+		--extra dev --extra docs --extra gymnax --extra minari --extra mujoco --extra sb3-contrib \
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements.lock
+
+docs: setup  ## the site, with warnings as errors and every link checked: docs/_build/html
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_site.py docs/_build/html
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -58,7 +58,7 @@ def laboratory():
     env = gymnasium.make("CartPole-v1")
     policy = bps.CategoricalMLP.init(0, env.observation_space, env.action_space, hidden=(16,), adapt="last")
     for turn in range(2):
-        # Each time as if the program had been started anew: the study is in the file.
+        # Each time as if the program had been started again: the study is in the file.
         with bps.Study(policy, bps.AdaptiveBPG(), store="study.db") as study:
             for request in (study.ask(), study.ask()):
                 save_policy(request.behavior, f"policy-{request.number}.npz", request=request.identity)

@@ -1,6 +1,7 @@
-"""The README's examples run as they are printed."""
+"""The README is a landing page: short, and true as printed."""
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test_cli import bpsearch
+from benchmarks import savings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -19,42 +20,44 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.M | re.S)
 
 
-def test_the_python_examples_run_one_after_the_other(tmp_path):
-    script = tmp_path / "readme.py"
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the agent that the README speaks of."""
+    shutil.copy(ROOT / "tests" / "agents" / "ppo-cartpole-v1.zip", tmp_path / "ppo.zip")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_it_can_be_read_in_two_minutes():
+    assert len(README.split()) <= 500
+
+
+def test_the_python_examples_run_one_after_the_other(folder):
+    script = folder / "readme.py"
     script.write_text("\n".join(blocks("python")))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "95% interval" in done.stdout
+    assert "new is better than always left" in done.stdout
 
 
-def commands(block):
-    lines = [line.split("#")[0].strip() for line in block.splitlines()]
+def commands():
+    lines = [line.split("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
     return [line for line in lines if line]
 
 
-SESSIONS = [[c for c in commands(block) if c.startswith("bpsearch ")] for block in blocks("bash")]
-
-
-@pytest.mark.parametrize("session", [session for session in SESSIONS if session], ids=lambda session: session[0])
-def test_the_commands_run(session, tmp_path):
-    # The README's Python examples train this agent; here a small one that is trained already.
-    shutil.copy(ROOT / "tests" / "agents" / "ppo-cartpole-v1.zip", tmp_path / "ppo.zip")
-    for command in session:
-        done = bpsearch(*command.split()[1:], cwd=tmp_path)
+def test_the_commands_run(folder, in_process):
+    printed = [command for command in commands() if command.startswith("bpsearch ")]
+    assert printed
+    for command in printed:
+        done = in_process(*shlex.split(command)[1:])
         assert done.returncode == 0, done.stderr
-        if command == "bpsearch demo":
-            for expected in ("Monte Carlo", "BPG", "95% interval", "truth", "saved", "demo/demo.png"):
-                assert expected in done.stdout
 
 
 def test_the_make_targets_exist():
-    every = [command for block in blocks("bash") for command in commands(block)]
-    targets = [c.split()[1] for c in every if c.startswith("make ")]
-    assert targets
-    targets += re.findall(r"`make ([a-z-]+)`", README)
-    for target in targets:
+    targets = [command.split()[1] for command in commands() if command.startswith("make ")]
+    assert targets == ["demo", "test"]
+    for target in targets + re.findall(r"`make ([a-z-]+)`", README):
         assert re.search(rf"^{target}:", MAKEFILE, flags=re.M), target
 
 
@@ -67,5 +70,19 @@ def test_the_examples_run(example, tmp_path):
 
 
 def test_links_lead_somewhere():
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_savings_are_those_that_were_measured():
+    """The table is that of the CSV file, zeros included: every task that was measured is in the page of the docs."""
+    rows = {(row.task, row.episodes): row for row in savings.read(ROOT / "docs" / "savings" / "savings.csv")}
+    page = (ROOT / "docs" / "savings.md").read_text()
+    assert savings.markdown(list(rows.values())) in page
+    shown = [line.split("|")[1:-1] for line in README.splitlines() if line.startswith("| ")][1:]
+    assert shown
+    titles = {row.title: row.task for row in rows.values()}
+    for title, *numbers in shown:
+        task = titles[title.strip()]
+        assert [cell.strip() for cell in numbers] == [savings.number(rows[task, n].savings) for n in (300, 1000)]
+    assert any(float(numbers[-1].replace(",", "")) < 1.2 for _, *numbers in shown), "where nothing is saved, too"

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from bpsearch.search import BPG, AdaptiveBPG, Levels, OnPolicy, Search, StepSize
     from bpsearch.study import ComparisonStudy, SQLiteJournal, Study
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _ROOMS = (
     "control_variates",

@@ -87,9 +87,11 @@ def compare(
     from bpsearch.inference.difference import Decision
     from bpsearch.inference.stopping import Target
     from bpsearch.report.comparison_words import describe_lines
+    from bpsearch.report.packages import require_report
 
     named = _named(policies, env)
     if report is not None:
+        require_report()
         report.parent.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
     rule = None if target is time_limit is None else Target(halfwidth=target, seconds=time_limit)
     asked = None

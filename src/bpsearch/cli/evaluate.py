@@ -88,12 +88,14 @@ def evaluate(
     from bpsearch.calls.evaluate import run_task
     from bpsearch.estimands import Failure, Return
     from bpsearch.inference.stopping import Target
+    from bpsearch.report.packages import require_report
     from bpsearch.report.progress import progress_display
 
     check_integer("episodes", episodes)
     if failure is not None and return_range is not None:
         raise InvalidArgumentError(f"return_range has no meaning for a failure, which is 0 or 1, got {return_range}")
     if out is not None:
+        require_report()
         out.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
     rule = Target(halfwidth=target, relative=relative_target, seconds=time_limit)
     opened = open_task(

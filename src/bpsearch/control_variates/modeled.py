@@ -56,7 +56,7 @@ class Model(Protocol):
 class AffineTotals:
     """Σ_n X_n over all episodes so far as a function of the model's tables, in which it is affine.
 
-    Σ X(q, v) = constant + ⟨by_q, q⟩ + ⟨by_v, v⟩: with it, all data are valued anew by every new model at a cost that
+    Σ X(q, v) = constant + ⟨by_q, q⟩ + ⟨by_v, v⟩: with it, all data are valued again by every new model at a cost that
     does not grow with the data.
     """
 
@@ -76,7 +76,7 @@ class ModeledState:
         discount: γ.
         batches: how many batches have been seen.
         model: what the model knows; None without a model.
-        totals: the values of all data so far, kept only for a model that values them anew (`Use.UPDATE`).
+        totals: the values of all data so far, kept only for a model that values them again (`Use.UPDATE`).
     """
 
     evaluation: Policy

@@ -62,7 +62,7 @@ class Schedule:
     Attributes:
         warm_up: how many batches it is to see before it is fitted and the search starts; 0 for none.
         last: the last batch that it learns from.
-        growth: the model is fitted anew whenever the logarithm of the number of batches has grown by this.
+        growth: the model is fitted again whenever the logarithm of the number of batches has grown by this.
     """
 
     COUNT, FIT, KEEP = 0, 1, 2
@@ -97,7 +97,7 @@ class TabularModel:
         horizon: L.
         use: which batches the model learns from, see `Use`.
         batches: m, how many batches a fixed model learns from.
-        refit: a learning model is fitted anew whenever the number of batches has grown by this factor; 1 fits it after
+        refit: a learning model is fitted again whenever the number of batches has grown by this factor; 1 fits it after
             every batch. Value functions of large tables cost more than the episodes: 1.05 saves nearly all of it.
     """
 

@@ -197,6 +197,9 @@ class Comparison:
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the comparison: one HTML file that needs no network."""
+        from bpsearch.report.packages import require_report
+
+        require_report()
         from bpsearch.report.comparison_page import render
         from bpsearch.report.layout import write_page
 

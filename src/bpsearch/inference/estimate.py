@@ -217,6 +217,9 @@ class Estimate:
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the estimate: one HTML file that needs no network."""
+        from bpsearch.report.packages import require_report
+
+        require_report()
         from bpsearch.report.layout import write_page
         from bpsearch.report.page import render
 

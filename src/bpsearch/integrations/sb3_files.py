@@ -2,7 +2,7 @@
 
 An SB3 file is a zip of tensors (`policy.pth`) and of JSON (`data`), in which whatever JSON cannot hold is a pickle:
 loading it the usual way runs any code that its author chose. Here the tensors are read as tensors only, the plain parts
-of the JSON as text, and the network is built anew from the shapes of its tensors.
+of the JSON as text, and the network is built again from the shapes of its tensors.
 """
 
 import io

@@ -34,7 +34,7 @@ from bpsearch.search import BPG, Info
 ITERATIONS, BATCH, FIXED_BATCHES = 300, 100, 10
 BPG_STEP = 5e-6
 DR_STEPS = {Use.FIXED: 5e-4, Use.UPDATE: 2e-4, Use.PREDICTABLE: 2e-4}  # by hand, from short runs on this policy
-REFIT = 1.05  # fit a learning model anew when its data have grown by 5%: see the docs page
+REFIT = 1.05  # fit a learning model again when its data have grown by 5%: see the docs page
 FINAL_EPISODES = 100
 EXACT_TRIALS = 20  # trials whose exact variances are computed
 PAPER_REDUCTION = 0.569

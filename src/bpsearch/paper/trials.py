@@ -180,7 +180,7 @@ def run_jobs(jobs: Sequence[Job]) -> Generator[tuple[int, list[int], tuple[Any, 
     """Run all jobs on all devices; yield the job's position, a finished group, and its states and records.
 
     CPU devices are cores of one machine: a program compiled for the first of them runs there in as many threads as
-    there are devices, where each device would want it compiled anew.
+    there are devices, where each device would want it compiled again.
     """
     for job in jobs:
         check_spaces(job.env, job.policy)

@@ -161,7 +161,7 @@ def shipped_policy(name: Literal["cartpole-swingup", "acrobot"]) -> GaussianMLP:
 @overload
 def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP: ...
 def shipped_policy(name: str) -> SoftmaxTable | GaussianMLP:
-    """An evaluation policy of the experiments, by name; `bpsearch train NAME` makes it anew.
+    """An evaluation policy of the experiments, by name; `bpsearch train NAME` makes it again.
 
     - "gridworld-early", "gridworld-converged": π_1 and π_2 of the 4x4 gridworld, early in REINFORCE and after it.
     - "stochastic-gridworld": of the 10x10 gridworld.

@@ -14,7 +14,7 @@ from bpsearch._core.jaxtools import pytree
 class StepSize:
     """α_i = initial / (1 + decay · i)^power, divided by the batch's mean X² if `normalized`.
 
-    The gradient of E[X²] scales with the square of the reward's unit, so a constant step must be chosen anew for
+    The gradient of E[X²] scales with the square of the reward's unit, so a constant step must be chosen again for
     every task. The normalised step does not: it follows the gradient of log E[X²].
 
     Attributes:

@@ -1,4 +1,4 @@
-"""How the evaluation policies that come with the package were made, and a way to make them anew.
+"""How the evaluation policies that come with the package were made, and a way to make them again.
 
 The tabular ones are REINFORCE from the uniform policy, stopped early or after convergence. As in the paper, the
 continuous ones are random (32, 32) Gaussian networks after 10 iterations of TRPO on cart-pole swing-up and after 60 on
@@ -27,7 +27,7 @@ class ReinforceRecipe:
     iterations: int
 
     def train(self) -> SoftmaxTable:
-        """The policy, trained anew."""
+        """The policy, trained again."""
         return reinforce(self.environment(), iterations=self.iterations, batch_size=100, step_size=0.005, seed=1)[-1]
 
 
@@ -39,7 +39,7 @@ class TRPORecipe:
     iterations: int
 
     def train(self) -> MLP:
-        """The policy, trained anew."""
+        """The policy, trained again."""
         env = self.environment()
         start = GaussianMLP.init(0, env.observation_space, env.action_space)
         return TRPO().train(env, start, self.iterations, seed=0)
@@ -55,7 +55,7 @@ RECIPES: dict[str, ReinforceRecipe | TRPORecipe] = {
 
 
 def train_policy(name: str, directory: Path) -> Path:
-    """Train a shipped policy anew and write its file into `directory`."""
+    """Train a shipped policy again and write its file into `directory`."""
     if name not in RECIPES:
         raise InvalidArgumentError(f"policy must be one of {', '.join(SHIPPED)}, got {name!r}")
     directory.mkdir(parents=True, exist_ok=True)
