@@ -26,8 +26,8 @@ DEFAULT_TASKS = (
     "pendulum-v1-trained",
     "random-1",
     "cartpole-swingup",
-    "acrobot-v1-half",
-    "acrobot-v1-trained",
+    "random-2",
+    "gridworld-converged",
 )
 
 
@@ -85,6 +85,11 @@ def write(path: Path, rows: list[Row]) -> None:
 def number(value: float) -> str:
     """To two significant digits, without an exponent."""
     return f"{float(f'{value:.2g}'):,g}" if value < 1e6 else "over 1,000,000"
+
+
+def short(row: Row) -> str:
+    """A cell of README's table."""
+    return f"{number(row.savings)} ({number(row.low)}–{number(row.high)})"
 
 
 def markdown(rows: list[Row]) -> str:
