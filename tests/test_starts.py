@@ -289,7 +289,7 @@ def test_a_proxy_helps_from_few_episodes_and_a_bad_one_does_no_harm(tmp_path):
     assert useless.tight_savings > 0.8 * plain.tight_savings
     stored = evaluate(proxy=a_bend, store=tmp_path / "s.db")
     assert stored.value == helped.value
-    with pytest.raises(bps.errors.SettingsMismatchError, match="proxy"):
+    with pytest.raises(bps.errors.SettingsMismatchError, match="control_variates"):
         evaluate(store=tmp_path / "s.db")
     compared = bps.compare({"a": lambda observation: 0, "b": lambda observation: 1}, Bend, 30, seed=0, proxy=a_bend)
     assert compared.estimates["a"].explained_by["starts"] > 0.5

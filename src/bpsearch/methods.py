@@ -112,15 +112,18 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
 
 
 def with_proxy(method: Method, proxy: Proxy) -> Method:
-    """The method with a function of starts among what its start control variate learns from."""
+    """The method with further control variates that also learn from a function of starts.
+
+    Those without it stay: a function that says nothing would only blur what they see.
+    """
     controls = method.valuation.control_variates
-    learned = tuple(control.with_proxy(proxy) for control in controls)
-    if learned == controls:
+    further = tuple(new for old, new in ((c, c.with_proxy(proxy)) for c in controls) if new is not old)
+    if not further:
         raise InvalidArgumentError(
             f"proxy is for a method that learns from starts, such as 'auto' for an expected return, got one with the "
             f"method {method.name!r}; leave it out, or give another method"
         )
-    return replace(method, valuation=replace(method.valuation, control_variates=learned))
+    return replace(method, valuation=replace(method.valuation, control_variates=(*controls, *further)))
 
 
 def find_method(method: "str | Method | AnySearch", env: CompiledEnv | None = None) -> Method:
