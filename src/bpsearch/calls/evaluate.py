@@ -12,7 +12,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
-from bpsearch.methods import AnySearch, Method, find_method
+from bpsearch.methods import AnySearch, Method, chooses, find_method, for_policy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
@@ -86,7 +86,7 @@ def evaluate(
     check_integer("episodes", episodes)
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
         asked = find_estimand(failure, estimand, task.discount)
-        chosen, no_help = choose_method(method, task, asked)
+        chosen, no_help = choose_method(method, task, asked, may_move=True)
         with _shown_progress(episodes, on_batch, progress) as told:
             estimate = run_task(
                 task,
@@ -130,15 +130,26 @@ def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> 
         yield told
 
 
-def choose_method(method: str | Method | AnySearch, task: Task, asked: Estimand) -> tuple[Method, str]:
-    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted."""
+def choose_method(
+    method: str | Method | AnySearch, task: Task, asked: Estimand, *, may_move: bool = False
+) -> tuple[Method, str]:
+    """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted.
+
+    Args:
+        method: what was given.
+        task: the policy, and where it runs.
+        asked: what is estimated.
+        may_move: whether "auto" may choose who acts. A comparison may not: its policies run on common random numbers.
+    """
     is_auto = isinstance(method, str) and method == "auto"
     no_help = task.no_help if is_auto else ""
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        method = "bpg" if asked.event and not no_help else "auto"
-    return find_method(method, task.compiled), no_help
+        stays = not (may_move and chooses(task.policy))
+        method = "bpg" if asked.event and not no_help and stays else "auto"
+    found = find_method(method, task.compiled)
+    return for_policy(found, task.policy) if is_auto and may_move else found, no_help
 
 
 def run_task(

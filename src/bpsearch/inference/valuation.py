@@ -35,12 +35,16 @@ class ValuedBatch:
         log_weights: (N,), log ρ_{0:L}.
         returns: (N,), as they came.
         summaries: what each control variate keeps of the batch; None where it cannot be used.
+        asked: how many batches had been told when it was asked for, where that matters.
+        moved: whether another behavior has run it than the policy, where both may be.
     """
 
     values: Float64[NumpyArray, " episodes"]
     log_weights: Float64[NumpyArray, " episodes"]
     returns: Float64[NumpyArray, " episodes"]
     summaries: tuple[PyTree[NumpyArray] | None, ...] = ()
+    asked: int = 0
+    moved: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +191,10 @@ class Valuation:
         error = make_room(add_unseen(tight, unseen), plain, farthest(every), len(every))
         error = at_least(error, expected, len(every))
         return Values(values, weights, error, tight, explained)
+
+    def plain(self, batch: ValuedBatch) -> NumpyArray | None:
+        """The returns of a batch, if the evaluation policy itself has run it."""
+        return batch.returns if self.estimator.on_policy else None
 
     def advance(
         self, state: ModeledState, knowledge: Knowledge | None, batch: ValuedBatch

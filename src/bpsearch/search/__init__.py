@@ -5,6 +5,7 @@ from bpsearch.search.base import Info, Search
 from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.closed_form import ClosedForm, ClosedFormState
 from bpsearch.search.compiled import CompiledSearch
+from bpsearch.search.may_move import MayMove, MayMoveState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
 
@@ -17,6 +18,8 @@ __all__ = [
     "ClosedFormState",
     "CompiledSearch",
     "Info",
+    "MayMove",
+    "MayMoveState",
     "OnPolicy",
     "Search",
     "StepSize",

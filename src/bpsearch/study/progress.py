@@ -10,7 +10,7 @@ import numpy as np
 from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer
 from bpsearch._core.interrupts import undisturbed
-from bpsearch._core.jaxtools import pytree, to_numpy
+from bpsearch._core.jaxtools import pytree, replace, to_numpy
 from bpsearch.errors import RequestError, StoreError
 from bpsearch.estimands import Estimand
 from bpsearch.inference.valuation import ValuedBatch
@@ -121,7 +121,7 @@ class Progress:
             assert self.recorder is not None
             episodes, _ = self.recorder.episodes(self._told_at[number])
             summaries = self.method.valuation.summarize(self.states.valuation, self.estimand.pay(episodes))
-            batch = ValuedBatch(batch.values, batch.log_weights, batch.returns, summaries)
+            batch = replace(batch, summaries=summaries)
             self.batches[number] = batch
         return batch
 

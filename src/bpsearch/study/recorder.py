@@ -24,7 +24,7 @@ from bpsearch.study.settings import check_same
 
 FORMAT = 2  # of the events below; another one is refused
 _AS_ASKED = "as asked"
-_KEPT = ("values", "log_weights", "returns")
+_KEPT = ("values", "log_weights", "returns", "asked", "moved")
 _FACTS = ("number", "identity", "version", "asked", "status", "position", "settled", "reason")
 
 
@@ -181,13 +181,13 @@ class Recorder:
 
 def valued_event(valued: ValuedBatch) -> Event:
     """What the cache keeps of a valued batch."""
-    return Event("batch", {}, {name: getattr(valued, name) for name in _KEPT})
+    return Event("batch", {}, {name: np.asarray(getattr(valued, name)) for name in _KEPT})
 
 
 def read_valued(event: Event) -> ValuedBatch:
     """The batch that `valued_event` kept, without the summaries of control variates."""
-    values, log_weights, returns = (event.arrays[name] for name in _KEPT)
-    return ValuedBatch(values, log_weights, returns)
+    values, log_weights, returns, asked, moved = (event.arrays[name] for name in _KEPT)
+    return ValuedBatch(values, log_weights, returns, asked=int(asked), moved=bool(moved))
 
 
 def _facts(entry: Entry) -> dict[str, Any]:
