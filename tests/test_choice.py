@@ -102,7 +102,7 @@ def test_given_all_others_what_an_episode_adds_is_unbiased(monkeypatch):
         rows[episode] = trajectory
         return Run(mdp, policy, EAGER).tell(batch.take(rows[:20])).tell(batch.take(rows[20:40]))
 
-    for trajectory in range(len(batch)):
+    for trajectory in range(0, len(batch), 3):
         forecast = begin(trajectory).states[1].course.seen.forecast
         gains.append(forecast.variance(forecast.behavior(choice.SHARE)) / forecast.variance(forecast.policy))
     # About half of what the episode may be leads to the one decision, and half to the other.

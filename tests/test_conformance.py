@@ -26,6 +26,7 @@ def searches():
     yield bps.BPG(bps.search.normalized(0.1), estimator=per_decision, center=True, patience=2, defensive=0.2)
     yield bps.BPG(0.1, estimator=doubly_robust, model=model)
     yield bps.AdaptiveBPG()
+    yield bps.search.MayMove()
     yield bps.AdaptiveBPG(doubly_robust, model, defensive=0.1)
     for name in METHODS:
         yield find_method(name, MDP).search

@@ -55,8 +55,10 @@ def evaluate(
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; on tabular MDPs also "as", the advantage sum, and "dr-bpg", both with a model learned
-            from earlier batches only. All are unbiased. Of a failure "auto" is "bpg", which looks for what the policy
-            itself hardly ever shows. A `Method` or a search of your own serves as well.
+            from earlier batches only; "closed-form", for tables, the behavior that such a model finds best. All are
+            unbiased. On tables with rare actions "auto" moves to the closed form where that promises far more. Of a
+            failure of any other policy "auto" is "bpg", which looks for what the policy itself hardly ever shows. A
+            `Method` or a search of your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.

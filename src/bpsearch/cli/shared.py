@@ -36,7 +36,7 @@ PolicyFile = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="auto, mc, bpg, pdis-bpg; on tabular environments as, dr-bpg.",
+        help="auto, mc, bpg, pdis-bpg; on tabular environments as, dr-bpg; for tables closed-form.",
         autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
     ),
 ]

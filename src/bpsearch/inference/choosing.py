@@ -150,7 +150,9 @@ class ChoosingValuation(Valuation):
         seen, spread = SeenTable.of(state.evaluation, float(state.discount)), Spread.none()
         for batch in others:
             steps: Any = batch.summaries[place]
-            seen, spread = replace(seen, dynamics=seen.dynamics.add_steps(**steps)), spread.add(batch.returns)
+            if steps is not None:
+                seen = replace(seen, dynamics=seen.dynamics.add_steps(**steps))
+            spread = spread.add(batch.returns)
         if spread.variance == 0.0:
             return UNKNOWN
         verdict = decide(seen.forecast, spread)
