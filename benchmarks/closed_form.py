@@ -1,7 +1,8 @@
 """Who acts on tables: the closed form, and `auto`, which may move to it, beside the policy's own episodes.
 
 Mean squared error relative to Monte Carlo's exact Var(g)/n, with its standard error over the studies; how often the 95%
-interval holds; and in how many studies another behavior has acted.
+interval holds; in how many studies another behavior has acted; and, after a semicolon, the difference of the ratio from
+that of the first method in the same studies.
 
     python -m benchmarks.closed_form --studies 200 --episodes 1000
     python -m benchmarks.closed_form --studies 60 --episodes 300 1000 --tasks rare-0.005 gridworld-noisy --methods auto
@@ -78,8 +79,14 @@ def method(name: str, policy: bps.SoftmaxTable) -> Method:
     return find_method("auto") if name == "stay" else for_policy(find_method(name), policy)
 
 
-def measure(task: Problem, name: str, sizes: Sequence[int], studies: int) -> list[str]:
-    """A cell of the table for each number of episodes; that of a smaller study comes from the first batches."""
+def measure(
+    task: Problem, name: str, sizes: Sequence[int], studies: int, beside: np.ndarray | None
+) -> tuple[list[str], np.ndarray]:
+    """A cell for each number of episodes, and (sizes, studies), the squared errors relative to Monte Carlo's.
+
+    The episodes of a smaller study are the first ones of the larger. `beside` are the squared errors of another method
+    in studies with the same seeds, if there is one.
+    """
     truth, variance = bps.oracle.value(*task), bps.oracle.variance(task.mdp, task.policy, None, "mc")
     asked = bps.Return(discount=task.mdp.discount)
     errors, held, moved = np.zeros((3, len(sizes), studies))
@@ -92,14 +99,17 @@ def measure(task: Problem, name: str, sizes: Sequence[int], studies: int) -> lis
             errors[place, number] = result.value - truth
             held[place, number] = low - rounding <= truth <= high + rounding
             moved[place, number] = result.data.weighted
+    ratios = errors**2 / (variance / np.sort(sizes)[:, None])
     cells = []
-    for place, size in enumerate(sorted(sizes)):
-        ratios = errors[place] ** 2 / (variance / size)
-        cells.append(
-            f"{ratios.mean():.3g} ± {ratios.std(ddof=1) / np.sqrt(studies):.2g} ({held[place].mean():.0%}"
-            + (f", moved {moved[place].mean():.0%})" if moved[place].any() else ")")
-        )
-    return cells
+    for place in range(len(sizes)):
+        cell = f"{_mean(ratios[place])} ({held[place].mean():.0%}"
+        cell += f", moved {moved[place].mean():.0%})" if moved[place].any() else ")"
+        cells.append(cell if beside is None else f"{cell}; {_mean(ratios[place] - beside[place], '+')}")
+    return cells, ratios
+
+
+def _mean(values: np.ndarray, sign: str = "") -> str:
+    return f"{values.mean():{sign}.3g} ± {values.std(ddof=1) / np.sqrt(len(values)):.2g}"
 
 
 def main() -> None:
@@ -113,9 +123,11 @@ def main() -> None:
     print(f"|---|---|{'---|' * len(options.episodes)}")
     for name in options.tasks:
         task = problem(name)
+        first = None
         for each in options.methods:
             start = time.perf_counter()
-            cells = measure(task, each, options.episodes, options.studies)
+            cells, ratios = measure(task, each, options.episodes, options.studies, first)
+            first = ratios if first is None else first
             print(f"| {name} | {each} | {' | '.join(cells)} |  {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -161,8 +161,8 @@ class ChoosingValuation(Valuation):
         if verdict.choice.moved:
             # The prior's fears go on falling while later batches teach: half of the forecast is their mean.
             return float(np.clip(0.5 * verdict.variance / left, LEAST, 1.0))
-        # What was explained already will be explained better; how much of the rest is the environment's is not known.
-        return float(np.sqrt(left))
+        # Where most is explained it will be explained better; how much of the rest is the environment's is not known.
+        return float(min(np.sqrt(2.0 * left), 1.0))
 
     def _fit(self, state: Any, batches: Sequence[ValuedBatch]) -> CrossFit:
         controls = list(self._controls(state, batches).values())
