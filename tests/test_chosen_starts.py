@@ -142,7 +142,7 @@ def test_nothing_is_chosen_where_starts_tell_nothing():
 
 
 def test_what_cannot_be_done_is_said():
-    with pytest.raises(InvalidArgumentError, match="looks for starts near an event, and return is none"):
+    with pytest.raises(InvalidArgumentError, match="looks for starts near an event, and no event"):
         bps.evaluate(still, Ramp, 200, "starts", seed=0)
     with pytest.raises(InvalidTrajectoriesError, match=r"does not start again where .* 'mc' for instance"):
         bps.evaluate(still, Forgetful, 800, "starts", failure=FAILURE, seed=0)

@@ -27,6 +27,7 @@ def searches():
     yield bps.BPG(0.1, estimator=doubly_robust, model=model)
     yield bps.AdaptiveBPG()
     yield bps.Levels()
+    yield bps.search.MayMove()
     yield bps.AdaptiveBPG(doubly_robust, model, defensive=0.1)
     for name in METHODS:
         yield find_method(name, MDP).search

@@ -7,16 +7,19 @@ from typing import Any
 from bpsearch._core.arrays import Proxy
 from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
-from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
+from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel, choice
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
+from bpsearch.inference.choosing import ChoosingValuation
 from bpsearch.inference.valuation import Valuation
+from bpsearch.policies.base import Policy
 from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.closed_form import ClosedForm
 from bpsearch.search.levels import Levels
+from bpsearch.search.may_move import MayMove
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.starts import StartSearch
 
@@ -56,6 +59,20 @@ class Method:
 def _auto(env: CompiledEnv | None) -> Method:
     return Method(
         OnPolicy(), Valuation(control_variates=(Scores(), TabularAdvantages(), Starts(), StartStates())), name="auto"
+    )
+
+
+def chooses(policy: Policy) -> bool:
+    """Whether `auto` chooses who acts for this policy."""
+    return choice.can_choose(policy)
+
+
+def for_policy(method: Method, policy: Policy) -> Method:
+    """`auto` as it serves this policy: where another behavior may show far more, it may move; else as it is."""
+    if method.name != "auto" or not chooses(policy):
+        return method
+    return replace(
+        method, search=MayMove(), valuation=ChoosingValuation(control_variates=method.valuation.control_variates)
     )
 
 

@@ -134,7 +134,7 @@ def compare_tasks(
     check_integer("episodes", episodes)
     rule = target if isinstance(target, Target) or target is None else Target(halfwidth=target)
     asked = {name: find_estimand(failure, estimand, task.discount) for name, task in tasks.items()}
-    chosen = {name: choose_method(method, task, asked[name], proxy, explores=False) for name, task in tasks.items()}
+    chosen = {name: choose_method(method, task, asked[name], proxy, may_move=False) for name, task in tasks.items()}
     study = ComparisonStudy(
         {name: task.policy for name, task in tasks.items()},
         {name: found for name, (found, _) in chosen.items()},

@@ -12,7 +12,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
-from bpsearch.methods import AnySearch, Method, find_method, with_proxy
+from bpsearch.methods import AnySearch, Method, find_method, for_policy, with_proxy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
@@ -56,11 +56,12 @@ def evaluate(
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
-            importance sampling; on tables "closed-form", the best behavior for a model of earlier batches; on tabular
-            MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels", a
-            search through those that came near, and "starts", which runs the policy from starts near the failure,
-            deterministic policies too. All are unbiased. Of a failure "auto" is "levels" if it is known how near an
-            episode came, else "bpg". A `Method` or a search of your own serves as well.
+            importance sampling; "closed-form", for tables, the behavior that a model of earlier batches finds best; on
+            tabular MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels",
+            a search through those that came near, and "starts", which runs the policy from starts near the failure,
+            deterministic policies too. All are unbiased. On tables with rare actions "auto" moves to the closed form
+            where that promises far more. Of a failure "auto" is "levels" if it is known how near an episode came, else
+            "bpg". A `Method` or a search of your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -142,21 +143,28 @@ def _shown_progress(episodes: int, on_batch: OnBatch | None, progress: bool) -> 
 
 
 def choose_method(
-    method: str | Method | AnySearch, task: Task, asked: Estimand, proxy: Proxy | None = None, *, explores: bool = True
+    method: str | Method | AnySearch, task: Task, asked: Estimand, proxy: Proxy | None = None, *, may_move: bool = True
 ) -> tuple[Method, str]:
     """The method that is meant, and why "auto" is nothing but Monte Carlo; empty if it is more, or was not wanted.
 
-    With `explores=False` "auto" has no batches that count nothing.
+    Args:
+        method: what was given.
+        task: the policy, and where it runs.
+        asked: what is estimated.
+        proxy: a control variate of the user's own.
+        may_move: whether "auto" may choose who acts, and have batches that count nothing. A comparison may not: its
+            policies run on common random numbers.
     """
     is_auto = isinstance(method, str) and method == "auto"
     no_help = task.no_help if is_auto else ""
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        searched = "levels" if explores and asked.graded and not task.policy.remembers else "bpg"
+        searched = "levels" if may_move and asked.graded and not task.policy.remembers else "bpg"
         method = searched if asked.event and not no_help else "auto"
     found = find_method(method, task.compiled)
-    return found if proxy is None else with_proxy(found, proxy), no_help
+    found = found if proxy is None else with_proxy(found, proxy)
+    return for_policy(found, task.policy) if is_auto and may_move and not asked.event else found, no_help
 
 
 def run_task(

@@ -165,7 +165,7 @@ def _method(name: str, task: "Task", asked: "Estimand", batch_size: int, defensi
     from bpsearch.calls.evaluate import choose_method
 
     searches = defensive > 0.0 and not (name == "auto" and task.no_help)
-    chosen, no_help = choose_method("bpg" if searches and name == "auto" else name, task, asked)
+    chosen, no_help = choose_method("bpg" if searches and name == "auto" else name, task, asked, may_move=True)
     chosen = dataclasses.replace(chosen, batch_size=batch_size)
     return with_defense(chosen, defensive) if searches else chosen, no_help
 

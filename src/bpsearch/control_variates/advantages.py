@@ -9,6 +9,7 @@ import scipy.sparse
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.control_variates.base import ControlVariate
+from bpsearch.control_variates.dynamics import steps_of
 from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
 from bpsearch.sampling.trajectories import Trajectories
@@ -88,14 +89,7 @@ class TabularAdvantages(ControlVariate[dict[str, NumpyArray], Transitions, Advan
 
     def summarize(self, batch: Trajectories) -> dict[str, NumpyArray] | None:
         """The steps of all episodes, one after the other; None if the last observations are not known."""
-        if batch.final_observations is None:
-            return None
-        mask = np.asarray(batch.mask)
-        times = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
-        columns = (times, batch.observations, batch.actions, batch.rewards, batch.successors)
-        names = ("times", "states", "actions", "rewards", "successors")
-        steps = {name: np.asarray(column)[mask] for name, column in zip(names, columns, strict=True)}
-        return {"lengths": np.asarray(batch.lengths)} | steps
+        return None if batch.final_observations is None else steps_of(batch)
 
     def evidence(
         self, summary: dict[str, NumpyArray], targets: NumpyArray, groups: NumpyArray, count: int

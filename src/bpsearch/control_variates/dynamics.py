@@ -67,10 +67,19 @@ class Dynamics:
             raise InvalidTrajectoriesError(
                 "a tabular model learns where each step led, but the batch has no final_observations; record them"
             )
-        mask = np.asarray(batch.mask)
-        states, actions = np.asarray(batch.observations)[mask], np.asarray(batch.actions)[mask]
-        rewards, successors = np.asarray(batch.rewards)[mask], np.asarray(batch.successors)[mask]
-        start = np.broadcast_to(np.arange(mask.shape[1]) == 0, mask.shape)[mask]
+        return self.add_steps(**steps_of(batch))
+
+    def add_steps(
+        self,
+        times: NumpyArray,
+        states: NumpyArray,
+        actions: NumpyArray,
+        rewards: NumpyArray,
+        successors: NumpyArray,
+        lengths: NumpyArray,
+    ) -> "Dynamics":
+        """With more steps of whole episodes, given one after the other."""
+        start = times == 0
         table = np.shape(self.squares)
         pairs = np.ravel_multi_index((states, actions), table)
         cells = np.ravel_multi_index((pairs, successors), (self.squares.size, table[0]))
@@ -85,7 +94,7 @@ class Dynamics:
             self.first + count(cells, self.counts.shape, start.astype(np.float64)),
             self.paid + count(pairs, table, start * rewards),
             self.starts + count(states[start], table[:1]),
-            np.maximum(self.longest, np.int64(mask.sum(axis=1).max())),
+            np.maximum(self.longest, np.int64(lengths.max())),
         )
 
     @property
@@ -105,3 +114,13 @@ class Dynamics:
         both = (first > 0.0) & (later > 0.0)
         paid_later = (np.asarray(self.rewards).sum(axis=-1) - self.paid)[both] / later[both]
         return float(np.sum(np.asarray(self.paid)[both] - first[both] * paid_later) / max(first[both].sum(), 1.0))
+
+
+def steps_of(batch: Trajectories) -> dict[str, NumpyArray]:
+    """The steps of all episodes, one after the other, and the lengths of the episodes; final observations are known."""
+    mask = np.asarray(batch.mask)
+    times = np.broadcast_to(np.arange(mask.shape[1]), mask.shape)
+    columns = (times, batch.observations, batch.actions, batch.rewards, batch.successors)
+    names = ("times", "states", "actions", "rewards", "successors")
+    steps = {name: np.asarray(column)[mask] for name, column in zip(names, columns, strict=True)}
+    return {"lengths": np.asarray(batch.lengths)} | steps

@@ -45,6 +45,8 @@ class Forecast:
         q: (T, S, A), q̂ without the bonus.
         v: (T + 1, S), v̂; row 0, with no step left, is 0.
         noise: (T, S, A), σ².
+        seen_noise: (T, S, A), the variance that the visits themselves have shown: 0 without noise of the environment.
+            A single visit shows none; what it was better or worse than other actions may all be noise.
         frequencies: (S, A, S), P.
         starts: (S,), how often episodes began in each state, as a share of all.
         visits: (S, A).
@@ -57,6 +59,7 @@ class Forecast:
     q: NumpyArray
     v: NumpyArray
     noise: NumpyArray
+    seen_noise: NumpyArray
     frequencies: NumpyArray
     starts: NumpyArray
     visits: NumpyArray
@@ -67,7 +70,11 @@ class Forecast:
     def of(cls, dynamics: Dynamics, evaluation: SoftmaxTable, discount: float) -> "Forecast":
         """From what was seen; from nothing, q̂ and v̂ are 0 and the doubly robust estimator is per-decision IS."""
         policy, visits, bonus = evaluation.probabilities, dynamics.visits, dynamics.bonus
-        first, counted = np.asarray(dynamics.first), np.maximum(visits, 1.0)
+        first, counted, counted_but_one = (
+            np.asarray(dynamics.first),
+            np.maximum(visits, 1.0),
+            np.maximum(visits - 1.0, 1.0),
+        )
         frequencies = np.asarray(dynamics.counts) / counted[..., None]
         paid = (dynamics.rewards - bonus * first) / counted[..., None]
         squares = (dynamics.squares - 2.0 * bonus * dynamics.paid + bonus**2 * first.sum(axis=-1)) / counted
@@ -76,7 +83,7 @@ class Forecast:
         seen = seen / np.maximum(seen.sum(axis=-1, keepdims=True), 1e-300)
         trust = visits / (visits + PSEUDO_VISITS)
         length, (states, actions) = int(dynamics.longest), policy.shape
-        q, noise = np.empty((2, length, states, actions))
+        q, noise, seen_noise = np.empty((3, length, states, actions))
         v = np.zeros((length + 1, states))
         spread = np.zeros(states)  # the variance of what is left of the return
         for left in range(length):
@@ -85,7 +92,9 @@ class Forecast:
             q[left] = middle + trust * (fitted - middle)
             v[left + 1] = np.sum(policy * q[left], axis=-1)
             second = squares + 2.0 * discount * (paid @ v[left]) + discount**2 * (frequencies @ v[left] ** 2)
-            noise[left] = np.maximum(second - 2.0 * q[left] * fitted + q[left] ** 2, 0.0)
+            variance = np.maximum(second - fitted**2, 0.0)
+            noise[left] = variance + (fitted - q[left]) ** 2
+            seen_noise[left] = np.where(visits == 1.0, (fitted - middle) ** 2, variance * visits / counted_but_one)
             here = v[left + 1][:, None]
             around = np.maximum(second - 2.0 * here * fitted + here**2, 0.0) + discount**2 * (frequencies @ spread)
             spread = np.sum(seen * around, axis=-1)
@@ -96,7 +105,7 @@ class Forecast:
         prior = whole if whole > 1e-12 * scale else 1.0
         left_from = (visits.sum(axis=-1) > 0.0)[:, None]  # nothing follows where no episode went on
         noise = np.where(left_from, (visits * noise + PSEUDO_VISITS * prior) / (visits + PSEUDO_VISITS), 0.0)
-        return cls(policy, discount, q, v, noise, frequencies, starts, visits, bonus, whole)
+        return cls(policy, discount, q, v, noise, seen_noise, frequencies, starts, visits, bonus, whole)
 
     def along(self, batch: Trajectories) -> tuple[NumpyArray, NumpyArray]:
         """q̂_t(S_t, A_t), (N, T), and v̂_t(S_t), (N, T + 1): 0 on padding and after the end.
@@ -123,6 +132,11 @@ class Forecast:
     def variance(self, behavior: NumpyArray) -> float:
         """The variance of a value under a behavior, with what the prior fears: Var v̂(S_0) + E U(S_0)."""
         return self.variance_of_starts + float(self.starts @ self.second_moments(behavior)[1])
+
+    def seen_variance(self) -> float:
+        """E Σ_t γ^2t σ̂²(S_t, A_t) under π: the environment's noise as it was seen, without any prior."""
+        visits = self._squared_visits(self.policy)  # under π itself no weights: γ^2t Pr(S_t = s)
+        return float(np.einsum("ts,sa,tsa->", visits, self.policy, self.seen_noise))
 
     @property
     def variance_of_starts(self) -> float:

@@ -59,8 +59,7 @@ class Looks:
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
             self.values[number] = values, valued.returns, valued.weight
-            plain = valued.returns if self._valuation.estimator.on_policy else None
-            sequence = sequence.add(values, valued.weight, plain)
+            sequence = sequence.add(values, valued.weight, self._valuation.plain(valued))
         self._asymptotic = seen, sequence, knowledge
         return sequence
 

@@ -37,6 +37,8 @@ class ValuedBatch:
         returns: (N,), as they came.
         summaries: what each control variate keeps of the batch; None where it cannot be used.
         weight: what an episode counts relative to later ones, fixed before the batch (`counting`).
+        asked: how many batches had been told when it was asked for, where that matters.
+        moved: whether another behavior has run it than the policy, where both may be.
     """
 
     values: Float64[NumpyArray, " episodes"]
@@ -44,6 +46,8 @@ class ValuedBatch:
     returns: Float64[NumpyArray, " episodes"]
     summaries: tuple[PyTree[NumpyArray] | None, ...] = ()
     weight: float = 1.0
+    asked: int = 0
+    moved: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +209,10 @@ class Valuation:
         error = make_room(add_unseen(tight, unseen), plain, farthest(every), len(every))
         error = at_least(error, expected, len(every))
         return Values(values, weights, error, tight, explained)
+
+    def plain(self, batch: ValuedBatch) -> NumpyArray | None:
+        """The returns of a batch, if the evaluation policy itself has run it."""
+        return batch.returns if self.estimator.on_policy else None
 
     def advance(
         self, state: ModeledState, knowledge: Knowledge | None, batch: ValuedBatch

@@ -6,6 +6,7 @@ from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.closed_form import ClosedForm, ClosedFormState
 from bpsearch.search.compiled import CompiledSearch
 from bpsearch.search.levels import Levels, LevelsState
+from bpsearch.search.may_move import MayMove, MayMoveState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
 
@@ -20,6 +21,8 @@ __all__ = [
     "Info",
     "Levels",
     "LevelsState",
+    "MayMove",
+    "MayMoveState",
     "OnPolicy",
     "Search",
     "StepSize",

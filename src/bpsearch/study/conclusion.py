@@ -44,6 +44,7 @@ def conclude(
         returns=np.concatenate([batch.returns for batch in batches]),
         counts=np.repeat(values.weights, [len(batch) for batch in values.batches]),
     )
+    plain = [method.valuation.plain(batch) for batch in batches]
     explained_by = values.explained or {}
     explained = progress.explained if values.explained is None else sum(explained_by.values())
     return Estimate(
@@ -59,7 +60,7 @@ def conclude(
             values.batches,
             [batch.log_weights for batch in batches],
             values.weights,
-            [batch.returns for batch in batches] if method.valuation.estimator.on_policy else None,
+            None if any(returns is None for returns in plain) else [batch.returns for batch in batches],
         ),
         data=data,
         explained=None if math.isnan(explained) else explained,

@@ -25,7 +25,7 @@ from bpsearch.study.settings import check_same
 
 FORMAT = 2  # of the events below; another one is refused
 _AS_ASKED = "as asked"
-_KEPT = ("values", "log_weights", "returns", "weight")
+_KEPT = ("values", "log_weights", "returns", "weight", "asked", "moved")
 _FACTS = ("number", "identity", "version", "asked", "status", "position", "settled", "reason")
 
 
@@ -187,8 +187,9 @@ def valued_event(valued: ValuedBatch) -> Event:
 
 def read_valued(event: Event) -> ValuedBatch:
     """The batch that `valued_event` kept, without the summaries of control variates."""
-    values, log_weights, returns, weight = (event.arrays[name] for name in _KEPT)
-    return ValuedBatch(values, log_weights, returns, weight=float(weight))
+    values, log_weights, returns, *rest = (event.arrays[name] for name in _KEPT)
+    weight, asked, moved = (array.item() for array in rest)
+    return ValuedBatch(values, log_weights, returns, weight=weight, asked=asked, moved=moved)
 
 
 def _facts(entry: Entry) -> dict[str, Any]:

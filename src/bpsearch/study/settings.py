@@ -171,6 +171,7 @@ def _own_classes() -> dict[str, type]:
     modules = [
         *map(importlib.import_module, names),
         importlib.import_module(f"{inference.__name__}.valuation"),
+        importlib.import_module(f"{inference.__name__}.choosing"),
         methods,
         estimands,
     ]
