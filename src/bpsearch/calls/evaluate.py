@@ -57,8 +57,8 @@ def evaluate(
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "levels" a search of failures
             through those that came near; "pdis-bpg" with per-decision importance sampling; on tabular MDPs also "as",
             the advantage sum, and "dr-bpg", both with a model learned from earlier batches only. All are unbiased. Of a
-            failure "auto" is "levels" if it is known how near an episode came, else "bpg". A `Method` or a search of
-            your own serves as well.
+            failure "auto" is "levels" if the policy is a table and it is known how near an episode came, else "bpg". A
+            `Method` or a search of your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -147,7 +147,8 @@ def choose_method(
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        searched = "levels" if explores and asked.graded and not task.policy.remembers else "bpg"
+        # On networks levels are not shown to be better yet (docs/rare-failures.md).
+        searched = "levels" if explores and asked.graded and task.policy.counts_actions else "bpg"
         method = searched if asked.event and not no_help else "auto"
     return find_method(method, task.compiled), no_help
 
