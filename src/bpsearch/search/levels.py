@@ -202,7 +202,7 @@ class Levels(Search[LevelsState]):
         It is the highest level, of at least `least`, whose episodes are worth enough.
         """
         imitation = imitation_of(policy)
-        if happened.any() and imitation.failures_at_once:
+        if happened.any() and (imitation.failures_at_once or happened.sum() >= imitation.enough):
             return happened, math.inf
         wanted = max(imitation.enough, self.quantile * len(margins))
         nearness = np.where(happened, math.inf, margins)
