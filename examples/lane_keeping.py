@@ -6,7 +6,7 @@ A small network steers a car in its lane: it sees the offset from the middle and
 sideways acceleration, with noise. Gusts of wind push the car. To the right, 0.9 m from the middle, is a barrier. Monte
 Carlo with 3,000 episodes sees no touch four times out of five, and can only say that its probability is below 0.1%.
 
-The default goes there through levels: it learns from the episodes that came nearest, makes those likely, learns again,
+`levels` goes there step by step: it learns from the episodes that came nearest, makes those likely, learns again,
 and so on until touches are common; then it counts episodes and weights them. `level` says how near an episode came.
 """
 
@@ -89,7 +89,7 @@ def touches(batch: bps.Trajectories) -> bps.Array:
 
 def main() -> None:
     lane, policy = Lane(), driver()
-    for method in ("mc", "auto"):
+    for method in ("mc", "levels"):
         found = bps.evaluate(policy, lane, 3000, method, failure=touches, level=offsets, seed=0)
         print(f"{method}: {found}")
     print(f"what is not known: {certificate(found)}")

@@ -60,8 +60,8 @@ def evaluate(
             tabular MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels",
             a search through those that came near, and "starts", which runs the policy from starts near the failure,
             deterministic policies too. All are unbiased. On tables with rare actions "auto" moves to the closed form
-            where that promises far more. Of a failure "auto" is "levels" if it is known how near an episode came, else
-            "bpg". A `Method` or a search of your own serves as well.
+            where that promises far more. Of a failure "auto" is "levels" if the policy is a table and it is known how
+            near an episode came, else "bpg". A `Method` or a search of your own serves as well.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -160,7 +160,8 @@ def choose_method(
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        searched = "levels" if may_move and asked.graded and not task.policy.remembers else "bpg"
+        # On networks levels are not shown to be better yet (docs/rare-failures.md).
+        searched = "levels" if may_move and asked.graded and task.policy.counts_actions else "bpg"
         method = searched if asked.event and not no_help else "auto"
     found = find_method(method, task.compiled)
     found = found if proxy is None else with_proxy(found, proxy)

@@ -202,10 +202,6 @@ class GaussianMLP(MLP):
         """μ(s)."""
         return self.outputs(observations).T
 
-    def noisier(self, temperature: float) -> Self:
-        """σ² · temperature."""
-        return replace(self, log_std=self.log_std + np.asarray(0.5 * np.log(temperature), self.dtype))
-
     def kl(self, other: Self, observations: Observations) -> Array:
         """Σ log(σ'/σ) + (σ² + (μ − μ')²) / 2σ'² − 1/2."""
         mean, other_mean = self.outputs(observations), other.outputs(observations)

@@ -23,9 +23,17 @@ LARGEST_STEP = 3.0  # the divergence, in nats, by which a candidate may leave th
 
 
 class Imitation(ABC):
-    """How a kind of policies is fitted to weighted episodes."""
+    """How a kind of policies is fitted to weighted episodes.
+
+    Attributes:
+        candidates: how many fits it gives.
+        enough: how many equally weighted episodes a target should be worth.
+        failures_at_once: whether a single failure tells more than many episodes that came near.
+    """
 
     candidates: int
+    enough: float
+    failures_at_once: bool
 
     @abstractmethod
     def init(self, policy: Policy) -> PyTree[NumpyArray]:
@@ -68,6 +76,8 @@ class ByCounts(Imitation):
     """
 
     candidates = len(STRENGTHS)
+    enough = 5.0
+    failures_at_once = True
 
     def init(self, policy: Policy) -> dict[str, NumpyArray]:
         """Nothing counted: weighted visits of the target and of all episodes, and their number."""
@@ -118,6 +128,8 @@ class ByScores(Imitation):
     """
 
     candidates = len(RIDGES)
+    enough = 10.0
+    failures_at_once = False  # the noise of its steps would be taken for what failures have in common
 
     def init(self, policy: Policy) -> dict[str, NumpyArray]:
         """Nothing known; refuses a policy whose information does not fit."""
@@ -139,7 +151,7 @@ class ByScores(Imitation):
         drawn: NumpyArray,
         fade: tuple[float, float],
     ) -> dict[str, NumpyArray]:
-        """Add the quadratic form of the batch."""
+        """Add the quadratic form of the batch; what led to lower levels fades, for it leads on."""
         find = _jitted_scores if component.traceable else _scores
         scores = np.asarray(find(component, batch.observations, batch.actions, batch.mask))
         # Of the episodes that π_θ itself could have drawn: those of the other part of a mixture weigh what is due.
@@ -151,9 +163,9 @@ class ByScores(Imitation):
         away = np.asarray(component.flat, np.float64) - known["origin"]
         return {
             "origin": known["origin"],
-            "count": np.asarray(fade[0] * known["count"] + count),
-            "information": fade[0] * known["information"] + count * information,
-            "linear": fade[0] * known["linear"] + count * (scores.T @ shares + information @ away),
+            "count": np.asarray(fade[1] * known["count"] + count),
+            "information": fade[1] * known["information"] + count * information,
+            "linear": fade[1] * known["linear"] + count * (scores.T @ shares + information @ away),
         }
 
     def fit(self, known: Any, policy: Policy, component: Policy) -> NumpyArray:

@@ -18,7 +18,7 @@ from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info, Search
 from bpsearch.search.imitation import imitation_of
 
-ENOUGH = 5.0  # equally weighted episodes that a target should be worth
+ENOUGH = 5.0  # equally weighted failures of a batch that tell whether they become more common
 MEMORY = 0.7  # what earlier batches count after one of another level, and earlier judgements after another
 AT_RANDOM = 0.5  # the share of the policy itself in batches that look around
 TEMPERATURES = (4.0, 2.0, 8.0)  # of the policies that look around, one after the other
@@ -76,8 +76,8 @@ class Levels(Search[LevelsState]):
     """Weighted cross-entropy toward the episodes that came nearest to the event, with a defensive mixture.
 
     An event of probability 1e-6 is not seen in thousands of episodes of the policy. So each batch has a target: the
-    episodes of the largest margins, or those that failed as soon as some did. The next π_θ makes the target's episodes
-    likely, weighted to π_e (`imitation`): it maximises
+    episodes of the largest margins, or those that failed as soon as enough did. The next π_θ makes the target's
+    episodes likely, weighted to π_e (`imitation`): it maximises
 
         Σ_target w log π_θ(H),    w = π_e(H) / μ(H),
 
@@ -160,7 +160,9 @@ class Levels(Search[LevelsState]):
         margins = happened.astype(np.float64) if batch.margins is None else np.asarray(batch.margins)
         # A level that the search cannot reach again was luck; failures that were seen once stay the target.
         lowers = state.level < math.inf and state.stalled >= LOOK_AROUND
-        target, level = self._target(happened, margins, weights, -math.inf if lowers else float(state.level))
+        target, level = self._target(
+            evaluation, happened, margins, weights, -math.inf if lowers else float(state.level)
+        )
 
         predicted = np.asarray(state.predicted)
         if target.any():
@@ -183,8 +185,8 @@ class Levels(Search[LevelsState]):
             level=np.float64(level),
             stalled=np.int64(0 if level > state.level else state.stalled + 1),
             common=np.float64(common),
-            prepared=np.int64(state.prepared + happened.any()),
-            counting=np.bool_(state.counting or (happened.any() and ready)),
+            prepared=np.int64(state.prepared + (happened.any() and level == math.inf)),
+            counting=np.bool_(state.counting or (happened.any() and level == math.inf and ready)),
         )
         state, explained = self._choose(state)
         shift = self._find_shift(state, batch, log_weights, happened)
@@ -193,20 +195,22 @@ class Levels(Search[LevelsState]):
         return to_numpy(state), Info(values, np.float64(np.mean(values**2)), explained=np.float64(explained))
 
     def _target(
-        self, happened: NumpyArray, margins: NumpyArray, weights: NumpyArray, least: float
+        self, policy: Policy, happened: NumpyArray, margins: NumpyArray, weights: NumpyArray, least: float
     ) -> tuple[Bool[NumpyArray, " episodes"], float]:
         """Which episodes the next behavior is to make likely; and their level, infinite if those have failed.
 
         It is the highest level, of at least `least`, whose episodes are worth enough.
         """
-        if happened.any():
+        imitation = imitation_of(policy)
+        if happened.any() and (imitation.failures_at_once or happened.sum() >= imitation.enough):
             return happened, math.inf
-        wanted = max(ENOUGH, self.quantile * len(margins))
+        wanted = max(imitation.enough, self.quantile * len(margins))
+        nearness = np.where(happened, math.inf, margins)
         found, level = np.zeros(len(margins), bool), -math.inf
-        for lower in np.unique(margins)[::-1]:
-            more = margins >= lower
+        for lower in np.unique(nearness)[::-1]:
+            more = nearness >= lower
             # If most episodes came so near, that tells nothing: better a few that came nearer.
-            if lower < least or more.mean() > 0.5:
+            if lower < least or (more.mean() > 0.5 and lower < math.inf):
                 break
             found, level = more, float(lower)
             if _worth(weights * found) >= wanted:
@@ -268,10 +272,12 @@ class Levels(Search[LevelsState]):
         policy = state.evaluation
         *judged, own = np.asarray(state.predicted)
         due = state.stalled >= LOOK_AROUND or state.batches % AT_LEAST_EVERY == 0
-        if own == 0.0 or (state.level < math.inf and due and state.share != AT_RANDOM):
-            vector = policy.noisier(TEMPERATURES[int(state.batches) % len(TEMPERATURES)]).flat
+        vector = policy.noisier(TEMPERATURES[int(state.batches) % len(TEMPERATURES)]).flat
+        sees_more = not np.array_equal(vector, policy.flat)
+        lost = not state.counting and (state.level < math.inf or state.common == 0.0)
+        if own == 0.0 or (lost and due and sees_more and state.share != AT_RANDOM):
             return replace(state, parameters=np.asarray(vector), share=np.float64(AT_RANDOM)), math.nan
-        new = all(found == own for found in judged)  # the first fit, which no batch has judged yet
+        new = np.allclose(judged, own, rtol=1e-6)  # the first fit, which no batch has judged yet
         best = len(judged) // 2 if new else int(np.argmin(judged))
         ratio = judged[best] / own
         stays = not new and ratio > LARGEST_RATIO
