@@ -90,6 +90,7 @@ lock:  ## write requirements.lock; needs uv
 
 docs: setup  ## the site, with warnings as errors and every link checked: docs/_build/html
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	rm -rf docs/_build/html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 
