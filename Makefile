@@ -78,6 +78,7 @@ wheel-test: setup  ## wheel and sdist, installed in empty environments and tried
 	ls -l dist
 
 minimum-test: setup  ## the oldest versions that pyproject.toml allows; needs uv
+	mkdir -p build
 	uv pip compile --quiet --resolution lowest-direct --python-version 3.11 --no-header pyproject.toml --extra report -o build/minimum.txt
 	uv venv --quiet --clear --python 3.11 build/minimum
 	uv pip install --quiet --python build/minimum/bin/python -r build/minimum.txt .
@@ -90,6 +91,7 @@ lock:  ## write requirements.lock; needs uv
 
 docs: setup  ## the site, with warnings as errors and every link checked: docs/_build/html
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	rm -rf docs/_build/html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
 
