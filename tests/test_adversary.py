@@ -36,7 +36,9 @@ def test_states_reached_only_by_luck_do_not_make_it_worse():
 
 
 # At 100 episodes 95% intervals held in 40% and in 62% of the studies.
-@pytest.mark.parametrize(("family", "parameters"), [("rare-noise", RARE_NOISE), ("disaster", DISASTER)])
+@pytest.mark.parametrize(
+    ("family", "parameters"), [("rare-noise", RARE_NOISE), pytest.param("disaster", DISASTER, marks=pytest.mark.slow)]
+)
 def test_intervals_hold_where_rare_events_make_the_variance(family, parameters):
     for cell in measure(task_of(family, **parameters), SIZES, STUDIES, 0, AUTO):
         assert not is_worse(cell)

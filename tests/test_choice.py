@@ -85,6 +85,7 @@ def test_whole_studies_with_their_decisions_are_unbiased(monkeypatch):
     assert abs(careless - truth) > 1e-2, "weights that depend on what they weigh are biased: this test can fail"
 
 
+@pytest.mark.slow
 def test_given_all_others_what_an_episode_adds_is_unbiased(monkeypatch):
     """Σ_h Pr(h) u_b(h) (X_i(h) − ρ) = 0 for an episode i of batch b, control variates and decisions included.
 
@@ -185,8 +186,7 @@ def test_it_moves_where_a_rare_action_opens_noise(tmp_path):
 
 def test_a_failure_on_a_table_with_rare_actions():
     mdp, policy = gamble()
-    found = bps.evaluate(policy, mdp, 600, failure="return > 0", seed=3)
-    assert found.settings["method"] == "auto"
+    found = bps.evaluate(policy, mdp, 600, for_policy(find_method("auto"), policy), failure="return > 0", seed=3)
     assert found.data.weighted
     low, high = found.interval()
     assert 0.0 <= low <= 0.01 <= high <= 1.0

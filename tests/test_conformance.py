@@ -45,7 +45,11 @@ def test_searches(search):
     check_search(search, POLICY, batches())
 
 
-@pytest.mark.parametrize("env", [MDP, "CartPole-v1", bps.envs.cartpole_swingup()], ids=lambda env: type(env).__name__)
+@pytest.mark.parametrize(
+    "env",
+    [MDP, "CartPole-v1", pytest.param(bps.envs.cartpole_swingup(), marks=pytest.mark.slow)],
+    ids=lambda env: type(env).__name__,
+)
 def test_runners(env):
     policy = POLICY if env is MDP else bps.shipped_policy("cartpole-swingup")
     if env == "CartPole-v1":

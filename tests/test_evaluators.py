@@ -181,6 +181,7 @@ def test_studies_are_kept_and_begun_alike(tmp_path):
         np.testing.assert_array_equal(again[40].estimates, first[40].estimates)
 
 
+@pytest.mark.slow
 def test_a_method_that_values_all_anew_has_the_episodes_of_the_others_and_the_interval_of_a_study(tmp_path):
     task, settings = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
     mc, auto = (run(task, name, METHODS[name], settings) for name in ("mc", "auto"))

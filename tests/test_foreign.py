@@ -252,6 +252,7 @@ print(int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) - befo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.slow
 def test_an_sb3_file_takes_at_most_twice_what_it_holds(tmp_path):
     """In 64 bit, and 64 MiB."""
     pytest.importorskip("stable_baselines3")

@@ -8,6 +8,7 @@ from bpsearch.paper.training import RECIPES, reinforce
 from bpsearch.paper.trials import Trials
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "step_size", "least_share"), [("gridworld-early", 1e-5, 0.95), ("gridworld-converged", 1e-4, 0.75)]
 )

@@ -49,6 +49,7 @@ def run(program, *arguments, cwd):
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_core_runs_without_what_only_pages_need(tmp_path):
     done = run(WITHOUT_REPORT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -60,6 +60,7 @@ def test_training_improves_within_the_trust_region():
     assert after.mean() - before.mean() > 5.0 * error
 
 
+@pytest.mark.slow
 def test_the_seed_decides_what_is_trained():
     env = bps.envs.cartpole_swingup()
     start = bps.GaussianMLP.init(0, env.observation_space, env.action_space)

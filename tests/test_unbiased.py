@@ -142,7 +142,9 @@ def all_triples(search, state, everything):
 
 
 @pytest.mark.parametrize("name", ["adaptive", "adaptive-defensive", "adaptive-pdis", "adaptive-dr"])
-@pytest.mark.parametrize("case", [(0, (2, 2, 2), 0.9), (1, (2, 2, 2), 1.0)], ids=case_id)
+@pytest.mark.parametrize(
+    "case", [(1, (2, 2, 2), 1.0), pytest.param((0, (2, 2, 2), 0.9), marks=pytest.mark.slow)], ids=case_id
+)
 def test_a_three_batch_study_is_unbiased_through_all_that_the_default_search_decides(case, name):
     """Its shift, ridge, step and gate are chosen twice in between."""
     mdp = random_mdp(*case)

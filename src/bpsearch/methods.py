@@ -120,11 +120,11 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "mc": _monte_carlo,
     "bpg": _bpg,
     "levels": _levels,
+    "starts": _starts,
     "pdis-bpg": _pdis_bpg,
+    "closed-form": _closed_form,
     "as": _advantage_sum,
     "dr-bpg": _dr_bpg,
-    "closed-form": _closed_form,
-    "starts": _starts,
 }
 
 

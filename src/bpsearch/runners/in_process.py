@@ -68,6 +68,8 @@ class InProcess(Runner):
         self, behavior: Policy, episodes: int, *, seed: int, batch: int, repeats: int = 1, resets: int = 0
     ) -> Trajectories:
         """See `bpsearch.sample`."""
+        if isinstance(self.env, GymnasiumSampler) and resets != self.resets:
+            self.env.ignore_price()  # of a number that somebody asked for
         if self._ahead is not None and repeats == 1:
             found = self._ahead.run(behavior, episodes, (seed, batch, resets))
         else:

@@ -198,6 +198,10 @@ class GymnasiumSampler:
             batches[at] = batches[at] if further is None else replace(batches[at], resets=further)
         return batches
 
+    def ignore_price(self) -> None:
+        """Draw further starts however long they take."""
+        self._further.ignore_price()
+
     def close(self) -> None:
         """Close the environments that the sampler made; those that it was given stay open."""
         if self._given is None:

@@ -57,6 +57,10 @@ class FurtherStarts:
         )
         return further
 
+    def ignore_price(self) -> None:
+        """Draw further starts however long they take."""
+        self._priced = False
+
     def check_price(self, slots: Slots, seed: int, count: int, per_episode: float) -> None:
         """Find out, once, whether further starts cost less time than an episode of full length."""
         if not self._priced or self.refused:
