@@ -25,7 +25,7 @@ from bpsearch.sampling.trajectories import Trajectories
 
 # How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
 # them. Fewer where they take long to make, or where what they show is large.
-MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 64, 8, 8
+MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 128, 8, 8
 MAX_NUM_ENVS = 100_000
 PROCESS_REPLAYS = 3  # of an episode whose process was lost
 _MAKING_SECONDS = 0.5  # that all environments together may take to be made
@@ -52,7 +52,7 @@ class GymnasiumSampler:
         env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
             or a vector environment in any autoreset mode.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: how many environments run in parallel; by default 64 if they are quickly made and show little, down to
+        num_envs: how many environments run in parallel; by default 128 if they are quickly made and show little, down to
             8 if not. A given environment has its own number. The episodes do not depend on it.
         vectorization: "sync" steps the environments in this process, "async" each in a process of its own. Those are
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
