@@ -52,8 +52,8 @@ class GymnasiumSampler:
         env: the id of a registered environment; a factory, called once per parallel environment; a single environment;
             or a vector environment in any autoreset mode.
         env_kwargs: what `gymnasium.make` is given besides an id.
-        num_envs: how many environments run in parallel; by default 128 if they are quickly made and show little, down to
-            8 if not. A given environment has its own number. The episodes do not depend on it.
+        num_envs: how many environments run in parallel; by default 128 if they are quickly made and show little, down
+            to 8 if not. A given environment has its own number. The episodes do not depend on it.
         vectorization: "sync" steps the environments in this process, "async" each in a process of its own. Those are
             spawned, so a script must guard its entry point by `if __name__ == "__main__"`.
         horizon: the number of steps after which an episode is cut; its return up to there is what is estimated. By
