@@ -89,11 +89,12 @@ lock:  ## write requirements.lock; needs uv
 		--extra dev --extra docs --extra gymnax --extra minari --extra mujoco --extra sb3-contrib \
 		--no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements.lock
 
-docs: setup  ## the site, with warnings as errors and every link checked: docs/_build/html
+docs: setup  ## the site, with warnings as errors, every link checked and every code block run: docs/_build/html
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	rm -rf docs/_build/html
 	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/check_site.py docs/_build/html
+	$(BIN)/pytest -m 'slow or not slow' tests/test_pages.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache

@@ -34,18 +34,7 @@ os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache / "bpsearch" / "compiled")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
 
 # The files that take longest begin first, so that none of them is left to a single worker at the end.
-LONGEST = (
-    "reproduce",
-    "readme",
-    "evaluators",
-    "store",
-    "reproduce_continuous",
-    "trials",
-    "evaluate",
-    "import",
-    "plan",
-    "cli",
-)
+LONGEST = ("readme", "unbiased", "cli", "workers", "store", "extending", "conformance", "foreign", "adversary", "mlp")
 
 
 def pytest_collection_modifyitems(items):

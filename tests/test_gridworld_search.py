@@ -7,6 +7,8 @@ import bpsearch as bps
 from bpsearch.paper.training import RECIPES, reinforce
 from bpsearch.paper.trials import Trials
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def test_an_episode_counts_what_was_fixed_times_what_later_ones_count():
     np.testing.assert_allclose(counts / counts.sum(), shares)
 
 
+@pytest.mark.slow
 def test_whole_studies_by_levels_are_unbiased():
     """Every batch enumerated, with the looking around, the levels, the switch, the shift and the refined behaviors."""
     mdp, policy = chain(2, 0.3, noise=0.2)

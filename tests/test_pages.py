@@ -38,7 +38,6 @@ def commands(page):
     return [line for line in lines if line and not line.startswith(NOT_RUN)]
 
 
-LONG = ("reproduce-the-paper.md",)  # run by make test-slow
 PAGES = sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.parts and "_generated" not in page.parts)
 WITH_CODE = [page for page in PAGES if commands(page) or (blocks(page, "python") and page.name not in ELSEWHERE)]
 
@@ -47,11 +46,8 @@ def name_of(page):
     return page.relative_to(DOCS).as_posix()
 
 
-def marked(page):
-    return pytest.param(page, marks=pytest.mark.slow) if page.name in LONG else page
-
-
-@pytest.mark.parametrize("page", [marked(page) for page in WITH_CODE], ids=name_of)
+@pytest.mark.slow  # run by make docs, too
+@pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch, in_process):
     """First its Python, then its commands, which find the files that the Python has written."""
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,8 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.difference import Decision
 from bpsearch.integrations import EvaluationCallback
 
+pytestmark = pytest.mark.slow
+
 AGENT = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
 
 

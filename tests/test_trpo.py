@@ -12,6 +12,8 @@ from bpsearch.paper.training.recipes import TRPORecipe
 from bpsearch.paper.training.trpo import _advantages, _conjugate_gradients
 from bpsearch.sampling.compiled import trajectories_inside_jit
 
+pytestmark = pytest.mark.slow
+
 
 def test_conjugate_gradients_solve_the_system():
     with jax.enable_x64(True):
