@@ -125,6 +125,7 @@ def test_a_rare_failure_is_found_by_its_starts(tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_bits():
     one = bps.evaluate(still, Ramp, 300, "starts", failure=FAILURE, seed=0)
     two = bps.evaluate(still, Ramp, 300, "starts", failure=FAILURE, seed=0, workers=2)

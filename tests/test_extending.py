@@ -62,6 +62,7 @@ def test_an_example_uses_public_names_only(path):
             assert node.attr in bps.__all__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_example_checks_itself_and_finds_the_exact_value(kind, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(EXAMPLES))

@@ -215,6 +215,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts other units elsewhere")
+@pytest.mark.slow
 def test_a_policy_file_takes_at_most_twice_what_it_holds(tmp_path):
     """And 32 MiB; a file that would unpack to more than 64 times its size takes nothing."""
     save_policy(POLICY, tmp_path / "small.npz")

@@ -151,6 +151,7 @@ def test_the_compiled_sampler_runs_it():
     np.testing.assert_array_equal(batch.behavior_parameters, mixture.component.flat)
 
 
+@pytest.mark.slow
 def test_the_gymnasium_sampler_runs_it_whatever_the_number_of_environments():
     mixture = far_mixture()
     batches = [bps.sample("bpsearch/Gridworld-v0", mixture, episodes=100, seed=2, num_envs=count) for count in (2, 16)]

@@ -71,6 +71,7 @@ def test_ctrl_c_in_a_terminal_leaves_an_estimate(tmp_path):
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_quiet_where_there_is_no_terminal(tmp_path):
     done = bpsearch(*GRIDWORLD, "--episodes", "200", cwd=tmp_path)
     assert done.returncode == 0

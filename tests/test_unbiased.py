@@ -105,7 +105,10 @@ def searches(mdp):
     }
 
 
-@pytest.mark.parametrize("name", ["is", "is-normalized", "pdis", "dr-predictable", "dr-fixed", "as-predictable"])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("is-normalized", "dr-fixed")]
+
+
+@pytest.mark.parametrize("name", ["is", "pdis", "dr-predictable", "as-predictable", *SLOW])
 def test_a_two_batch_study_is_unbiased_through_its_parameter_update(name):
     for case in SMALL_CASES:
         mdp = random_mdp(*case)

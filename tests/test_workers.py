@@ -148,6 +148,7 @@ def fatal_episodes(seed: int, episodes: int) -> list[int]:
     return np.flatnonzero((batch.observations[:, 0, 1] > 0.95) & (batch.lengths > 1)).tolist()
 
 
+@pytest.mark.slow
 def test_an_episode_that_always_ends_its_process_is_named(tmp_path: Path) -> None:
     (fatal,) = fatal_episodes(0, 25)
     name = rf"episode {fatal} of batch 0 \(seed 0\) lost its worker 3 times"
@@ -157,6 +158,7 @@ def test_an_episode_that_always_ends_its_process_is_named(tmp_path: Path) -> Non
     assert len(list(tmp_path.iterdir())) == 4  # beside others, and three times alone
 
 
+@pytest.mark.slow
 def test_an_environment_that_hangs_is_ended(tmp_path: Path) -> None:
     env = partial(Deadly, "hang", str(tmp_path))
     alone = bps.evaluate(high(), partial(env, 0), 25, "mc", seed=0)
