@@ -24,6 +24,8 @@ from benchmarks.adversary.run import Draw, Result, Settings, draws
 from benchmarks.adversary.verdicts import is_biased, is_worse, misses, misstates, overstatement
 from benchmarks.adversary.worst import bad_coverage, bad_ratio, evolve
 
+pytestmark = pytest.mark.slow
+
 # --- what is measured ---
 
 

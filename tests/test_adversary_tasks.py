@@ -19,6 +19,8 @@ from benchmarks.adversary.ranges import Choice, LogUniform, Seed, Uniform
 from benchmarks.adversary.sketch import Problem, Sketch, branched, chained, changed, paid
 from enumeration import enumerate_trajectories
 
+pytestmark = pytest.mark.slow
+
 ARRAYS = ("transitions", "rewards", "initial", "terminal")
 
 

@@ -29,6 +29,8 @@ from bpsearch.paper.runs import Run, means_only
 from bpsearch.paper.trials import Trials
 from enumeration import enumerate_trajectories
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 TABLES = [name for name in TASKS if name.startswith(("gridworld", "stochastic", "rare", "random"))]
 
