@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from benchmarks import rare_levels
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.inference.confidence_sequence import CertifiedSequence, anytime_bounds, lower_bounds
 from bpsearch.inference.counting import count_episodes
@@ -62,18 +63,9 @@ def test_what_cannot_be_a_level_is_refused():
 
 
 def chain(levels, p=0.1, noise=0.0):
-    """Down one level with probability p each time, by an action of the policy, or the episode ends.
-
-    The return is the level that was reached. With `noise` a step down fails with that probability.
-    """
-    transitions, rewards = np.zeros((levels + 2, 2, levels + 2)), np.zeros((levels + 2, 2, levels + 2))
-    for level in range(levels):
-        transitions[level, 0, levels + 1] = 1.0
-        transitions[level, 1, level + 1], transitions[level, 1, levels + 1] = 1.0 - noise, noise
-        rewards[level, 1, level + 1] = 1.0
-    terminal = np.arange(levels + 2) >= levels
-    mdp = bps.TabularMDP(transitions, rewards, np.eye(levels + 2)[0], terminal, horizon=levels)
-    return mdp, bps.SoftmaxTable.from_probabilities(np.tile([1.0 - p, p], (levels + 2, 1)))
+    """Down one level with probability p each time, by an action of the policy, or the episode ends."""
+    task = rare_levels.chain(levels, p, noise)
+    return task.env, task.policy
 
 
 def expectation(search, mdp, policy, estimand, sizes):

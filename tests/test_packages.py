@@ -38,10 +38,11 @@ else:
 COMMAND = """
 import sys
 from bpsearch.cli import main
-options = "--env bpsearch/Gridworld-v0 --policy gridworld-early --episodes 40 --method mc"
-sys.argv = ["bpsearch", "evaluate", *options.split(), *sys.argv[1:]]
+name, *options = sys.argv[1:]
+sys.argv = ["bpsearch", name, "--env", "bpsearch/Gridworld-v0", "--policy", "gridworld-early", *options]
 main()
 """
+FEW = {"evaluate": ("--episodes", "40", "--method", "mc"), "plan": ("--pilot", "40")}
 
 
 def run(program, *arguments, cwd):
@@ -54,12 +55,13 @@ def test_the_core_runs_without_what_only_pages_need(tmp_path):
     done = run(WITHOUT_REPORT, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "95% interval" in done.stdout
-    plain = run(COMMAND, cwd=tmp_path)
+    plain = run(COMMAND, "evaluate", *FEW["evaluate"], cwd=tmp_path)
     assert plain.returncode == 0, plain.stderr
-    paged = run(COMMAND, "--out", "page", cwd=tmp_path)
-    assert paged.returncode == 2
-    assert "pages and figures need jinja2 and matplotlib" in paged.stderr
-    assert not (tmp_path / "page").exists(), "refused before anything is done"
+    for name, few in FEW.items():
+        paged = run(COMMAND, name, *few, "--out", "page", cwd=tmp_path)
+        assert paged.returncode == 2, paged.stderr
+        assert "pages and figures need jinja2 and matplotlib" in paged.stderr
+        assert not (tmp_path / "page").exists(), "refused before anything is done"
 
 
 def test_the_required_packages_are_few():

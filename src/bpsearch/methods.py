@@ -7,7 +7,8 @@ from typing import Any
 from bpsearch._core.arrays import Proxy
 from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
-from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel, choice
+from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
+from bpsearch.control_variates.choice import can_choose
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
@@ -62,14 +63,9 @@ def _auto(env: CompiledEnv | None) -> Method:
     )
 
 
-def chooses(policy: Policy) -> bool:
-    """Whether `auto` chooses who acts for this policy."""
-    return choice.can_choose(policy)
-
-
 def for_policy(method: Method, policy: Policy) -> Method:
     """`auto` as it serves this policy: where another behavior may show far more, it may move; else as it is."""
-    if method.name != "auto" or not chooses(policy):
+    if method.name != "auto" or not can_choose(policy):
         return method
     return replace(
         method, search=MayMove(), valuation=ChoosingValuation(control_variates=method.valuation.control_variates)

@@ -57,7 +57,10 @@ def plan(
     prepare_jax()
     from bpsearch.calls.plan import plan as run
     from bpsearch.estimands import Return
+    from bpsearch.report.packages import require_report
 
+    if out is not None:
+        require_report()
     estimand = None if discount is None else Return(discount)
     opened = open_task(
         env,

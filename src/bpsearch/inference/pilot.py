@@ -120,6 +120,9 @@ class Plan:
 
     def report(self, path: str | Path) -> Path:
         """Write a page that shows and explains the plan: one HTML file that needs no network."""
+        from bpsearch.report.packages import require_report
+
+        require_report()
         from bpsearch.report.layout import write_page
         from bpsearch.report.plan_page import render
 

@@ -2,15 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
-import gymnasium
 import numpy as np
 from jaxtyping import Float, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import pytree
 from bpsearch.policies.base import Policy
+from bpsearch.policies.wrapper import Wrapper
 
 
 class StartWeights(ABC):
@@ -59,7 +59,7 @@ class StartWeights(ABC):
 
 @pytree(static=("choice",))
 @dataclass(frozen=True, eq=False)
-class ChosenStarts(Policy):
+class ChosenStarts(Wrapper):
     """Acts as `policy`, in episodes whose starts are chosen.
 
     Samplers record the chance of the chosen start, relative to how the environment draws it, with the log-probability
@@ -84,29 +84,9 @@ class ChosenStarts(Policy):
         return self.choice
 
     @property
-    def traceable(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.traceable
-
-    @property
     def opaque(self) -> bool:  # type: ignore[override]
         """As the policy."""
         return self.policy.opaque
-
-    @property
-    def sees_masks(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.sees_masks
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """The policy's."""
-        return self.policy.observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        """The policy's."""
-        return self.policy.action_space
 
     @property
     def parameters(self) -> PyTree[Array]:

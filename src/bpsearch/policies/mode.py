@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-import gymnasium
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -11,11 +10,12 @@ from jaxtyping import PyTree
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, to_numpy
 from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.wrapper import Wrapper
 
 
 @pytree()
 @dataclass(frozen=True, eq=False)
-class Mode(Policy):
+class Mode(Wrapper):
     """π(a|s) = 1 for a = argmax π_e(·|s): what many evaluate when they evaluate π_e without its action noise.
 
     Attributes:
@@ -26,11 +26,6 @@ class Mode(Policy):
     opaque: ClassVar[bool] = True  # all its log-probabilities are 0, those of other actions too
 
     @property
-    def traceable(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.traceable
-
-    @property
     def row_multiple(self) -> int:  # type: ignore[override]
         """As the policy."""
         return self.policy.row_multiple
@@ -39,21 +34,6 @@ class Mode(Policy):
     def remembers(self) -> bool:  # type: ignore[override]
         """As the policy."""
         return self.policy.remembers
-
-    @property
-    def sees_masks(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.sees_masks
-
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """The policy's."""
-        return self.policy.observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        """The policy's."""
-        return self.policy.action_space
 
     @property
     def parameters(self) -> NumpyArray:
