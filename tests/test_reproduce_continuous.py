@@ -12,7 +12,7 @@ from bpsearch.paper.continuous import Continuous, ContinuousExtras, Domain
 from bpsearch.paper.continuous_figure import Curve
 from bpsearch.paper.reproduce import progress_display, run_experiments
 from bpsearch.paper.starts import returns_by_start
-from bpsearch.paper.step_choice import Reference, choose_step, diverged
+from bpsearch.paper.step_choice import Reference, choose_step, find_diverged
 
 pytestmark = pytest.mark.slow
 
@@ -96,12 +96,12 @@ def batches(trials=3, iterations=60, scale=1.0):
 
 def test_divergence_is_detected_and_counted():
     arrays = batches(5)
-    assert not diverged(arrays, REFERENCE, 25).any()
+    assert not find_diverged(arrays, REFERENCE, 25).any()
     arrays["means"][0, 50:] = np.nan  # no number
     arrays["variances"][1, 30:] = np.inf
     arrays["means"][2, 40:], arrays["variances"][2, 40:] = 0.0, 0.0  # all weights have vanished
     arrays["variances"][3, 10:40] *= 50.0  # far above Monte Carlo, and back
-    np.testing.assert_array_equal(diverged(arrays, REFERENCE, 25), [True, True, True, True, False])
+    np.testing.assert_array_equal(find_diverged(arrays, REFERENCE, 25), [True, True, True, True, False])
     curve = Curve.of("BPG", arrays, REFERENCE, 25)
     assert (curve.diverged, curve.legend) == (4, "BPG (4 of 5 diverged)")
     assert np.isfinite(curve.squared_errors()).all()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from bpsearch._core.interrupts import undisturbed
+from bpsearch._core.interrupts import hold_interrupts
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import CertifiedSequence, anytime_bounds
 from bpsearch.inference.looks import Looks
@@ -311,7 +311,7 @@ def test_an_interrupt_waits_for_what_must_not_be_done_by_halves(interruptible):
     done = []
 
     def whole():
-        with undisturbed(), undisturbed():
+        with hold_interrupts(), hold_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             done.append("inside")
@@ -321,9 +321,9 @@ def test_an_interrupt_waits_for_what_must_not_be_done_by_halves(interruptible):
         whole()
     assert done == ["inside"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with undisturbed():
+    with hold_interrupts():
         pass
-    thread = threading.Thread(target=lambda: done.append(str(undisturbed().__enter__())))
+    thread = threading.Thread(target=lambda: done.append(str(hold_interrupts().__enter__())))
     thread.start()
     thread.join()
     assert done == ["inside", "None"], "where no signals come it changes nothing"

@@ -68,8 +68,8 @@ def variance(
         SupportError: the behavior rules out actions that the estimator needs.
     """
     problem = _Problem.of(mdp, evaluation)
-    if _checked(estimator) in ("mc", "as"):
-        behavior, estimator = None, {"mc": "is", "as": "dr"}[_checked(estimator)]
+    if _check(estimator) in ("mc", "as"):
+        behavior, estimator = None, {"mc": "is", "as": "dr"}[_check(estimator)]
     mu = problem.probabilities_of(behavior)
     centre = problem.value - shift if estimator == "is" else problem.value
     return _second_moment(problem, mu, estimator, shift, _gaps(problem, estimator, model)).total - centre**2
@@ -251,11 +251,11 @@ def _second_moment(problem: _Problem, mu: Floats, estimator: str, shift: float, 
     return _Moment(np.inf, moment.gradient)
 
 
-def _checked(estimator: str) -> str:
+def _check(estimator: str) -> str:
     return check_choice("estimator", estimator, ESTIMATORS)
 
 
-def _weighted(weights: Floats, moments: Floats) -> Floats:
+def _weigh(weights: Floats, moments: Floats) -> Floats:
     """Σ_a weights · moments, where a moment of 0 counts as 0 even at an infinite weight."""
     return np.asarray(np.where(moments == 0.0, 0.0, weights * moments).sum(axis=-1))
 
@@ -276,7 +276,7 @@ def _trajectory_backward(problem: _Problem, weights: Floats) -> Iterator[tuple[F
         e_b = e[..., 0, 1, :, :] + gamma * e[..., 1, 0, :, :]
         e_c = e[..., 0, 2, :, :] + 2 * gamma * e[..., 1, 1, :, :] + gamma**2 * e[..., 2, 0, :, :]
         rest = np.stack([e[..., 0, 0, :, :], e_b, e_c], axis=-3)
-        moments = _weighted(k[..., None, :, :], rest)
+        moments = _weigh(k[..., None, :, :], rest)
         moments[..., 0, mdp.terminal] = 1.0
         yield rest, moments
 
@@ -330,7 +330,7 @@ class _ModelGaps(NamedTuple):
 
 def _gaps(problem: _Problem, estimator: str, model: QFunction | None) -> _ModelGaps | None:
     """What a per-decision estimator needs to know of its model; None for "is"."""
-    return None if _checked(estimator) == "is" else _ModelGaps.of(problem, estimator, model)
+    return None if _check(estimator) == "is" else _ModelGaps.of(problem, estimator, model)
 
 
 def _per_decision_moment(problem: _Problem, ratio: Floats, gaps: _ModelGaps) -> _Moment:
@@ -344,7 +344,7 @@ def _per_decision_moment(problem: _Problem, ratio: Floats, gaps: _ModelGaps) -> 
     rest = np.zeros(mdp.states)  # U at t + 1
     for t in reversed(range(mdp.horizon)):
         moments[t] = gaps.squares[t] + mdp.discount**2 * problem.p @ rest
-        rest = np.where(mdp.terminal, 0.0, _weighted(pi * ratio[t], moments[t]) - gaps.means[t] ** 2)
+        rest = np.where(mdp.terminal, 0.0, _weigh(pi * ratio[t], moments[t]) - gaps.means[t] ** 2)
 
     def gradient() -> Floats:
         e = mdp.initial

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidArgumentError
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def quote(value: object) -> str:
     """A value in a message: on one line, and not longer than it helps."""
     text = str(value) if isinstance(value, np.ndarray | np.generic) else repr(value)
-    return shown(" ".join(text.split()), 120)
+    return show(" ".join(text.split()), 120)
 
 
 def check_type(name: str, value: object, kinds: type[T] | tuple[type[T], ...], what: str) -> T:

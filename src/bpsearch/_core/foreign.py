@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import BPSearchError, InvalidArgumentError
 
 MAX_BYTES = 2**33  # of all arrays of a file or a record, once they are in memory
@@ -38,7 +38,7 @@ def own_array(
     kind = value.dtype.kind
     if kind not in kinds or value.dtype.itemsize > 8:
         wanted = " or ".join(dict.fromkeys(_NAMES[kind] for kind in kinds))
-        raise error(f"{name} must be an array of {wanted} of at most 64 bit, got the type {shown(value.dtype)}")
+        raise error(f"{name} must be an array of {wanted} of at most 64 bit, got the type {show(value.dtype)}")
     array: NumpyArray = value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
     if array.dtype != np.uint64:
         return array

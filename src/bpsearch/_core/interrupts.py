@@ -8,7 +8,7 @@ from types import FrameType
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def hold_interrupts() -> Iterator[None]:
     """Let an interrupt that comes within the block be heard at its end.
 
     What is on disk and what is remembered of it belong together. In other threads than the main one, where Python

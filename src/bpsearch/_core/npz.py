@@ -18,7 +18,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.foreign import KINDS, MAX_BYTES
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 
 MAX_MEMBERS = 10_000  # arrays in a file
 MAX_TEXT = 10_000  # characters of a text
@@ -66,7 +66,7 @@ def open_file(path: str | Path) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        raise OSError(f"{shown(path)} is not a file")
+        raise OSError(f"{show(path)} is not a file")
     with path.open("rb") as file:
         yield file
 
@@ -95,7 +95,7 @@ def read_npz(
             names = members if only is None else [name for name in ("format", *only) if name in members]
             arrays = {name: _read(archive, name, members[name]) for name in names}
     except (EOFError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, OSError) as error:
-        raise ValueError(shown(error) or type(error).__name__) from error
+        raise ValueError(show(error) or type(error).__name__) from error
     except MemoryError as error:
         raise ValueError("its arrays need more memory than there is") from error
     return str(arrays.pop("format", "no format")), arrays
@@ -118,10 +118,10 @@ def check_members(archive: zipfile.ZipFile, size: int, limit: int, expansion: in
         raise ValueError(f"it has {len(infos)} members, at most {MAX_MEMBERS} are allowed")
     for info in infos:
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.flag_bits & 0x1:
-            raise ValueError(f"{shown(info.filename)} is encrypted, or compressed by other means than deflate")
+            raise ValueError(f"{show(info.filename)} is encrypted, or compressed by other means than deflate")
         stored = info.compress_type == zipfile.ZIP_STORED
         if info.file_size > info.compress_size * (1 if stored else LARGEST_EXPANSION) + 64 * (not stored):
-            raise ValueError(f"{shown(info.filename)} cannot hold the {info.file_size} bytes that it claims")
+            raise ValueError(f"{show(info.filename)} cannot hold the {info.file_size} bytes that it claims")
     if len({info.filename for info in infos}) < len(infos):
         raise ValueError("two members have the same name")
     total, allowed = sum(info.file_size for info in infos), min(limit, expansion * (size + 2**20))
@@ -142,7 +142,7 @@ def _members(archive: zipfile.ZipFile) -> dict[str, _Member]:
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
-    name = shown(info.filename)
+    name = show(info.filename)
     with archive.open(info) as stream:
         try:
             version = np.lib.format.read_magic(stream)
@@ -151,15 +151,15 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
             # A header may claim to be long, too: NumPy reads at most so much of it.
             shape, fortran, dtype = _READERS[version](stream, max_header_size=_HEADER_BYTES)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
-            raise ValueError(f"{name} is no array of NumPy: {shown(error)}") from error
+            raise ValueError(f"{name} is no array of NumPy: {show(error)}") from error
         start = stream.tell()
     if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
-        raise ValueError(f"{name} has the shape {shown(shape)}")
+        raise ValueError(f"{name} has the shape {show(shape)}")
     if dtype.kind == "U":
         if shape or dtype.itemsize > 4 * MAX_TEXT:
-            raise ValueError(f"{name} must be one text of at most {MAX_TEXT} characters, got {shown(dtype)} {shape}")
+            raise ValueError(f"{name} must be one text of at most {MAX_TEXT} characters, got {show(dtype)} {shape}")
     elif dtype.kind not in KINDS or dtype.itemsize > 8:
-        raise ValueError(f"{name} must hold bools, integers or floats of at most 64 bit, got the type {shown(dtype)}")
+        raise ValueError(f"{name} must hold bools, integers or floats of at most 64 bit, got the type {show(dtype)}")
     member = _Member(info, dtype, shape, fortran, start)
     if start + member.bytes != info.file_size:
         raise ValueError(f"{name} has {info.file_size - start} bytes, but its header claims {member.bytes}")
@@ -176,11 +176,11 @@ def _read(archive: zipfile.ZipFile, name: str, member: _Member) -> NumpyArray:
             # `readinto` of a zip member reads all that is wanted into memory first, and then copies it.
             piece = stream.read(min(1 << 20, member.bytes - done))
             if not piece:
-                raise ValueError(f"{shown(name)} ends too early")
+                raise ValueError(f"{show(name)} ends too early")
             buffer[done : done + len(piece)] = np.frombuffer(piece, np.uint8)
             done += len(piece)
         if stream.read(1):  # at its end the checksum is compared
-            raise ValueError(f"{shown(name)} is longer than its header says")
+            raise ValueError(f"{show(name)} is longer than its header says")
     array = array.T if member.fortran else array
     if array.dtype.kind == "b":
         array = array.view(np.uint8) != 0  # a byte of 2 is neither true nor false

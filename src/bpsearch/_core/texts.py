@@ -6,7 +6,7 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
 
 
-def shown(value: object, length: int = 200) -> str:
+def show(value: object, length: int = 200) -> str:
     """A text as part of a message: printable, and cut after `length` characters."""
     text = printable(value)
     return text if len(text) <= length else text[:length] + "…"

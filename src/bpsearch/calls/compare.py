@@ -8,7 +8,7 @@ from typing import Any
 
 from bpsearch._core.arrays import Array, Proxy
 from bpsearch._core.checks import check_integer
-from bpsearch.calls.evaluate import choose_method, find_estimand, shown
+from bpsearch.calls.evaluate import choose_method, describe, find_estimand
 from bpsearch.calls.task import Task
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand
@@ -173,7 +173,7 @@ def compare_tasks(
     extra = {name: value for name, value in design.items() if name not in ordinary or value != ordinary[name]}
     extra |= {"resets": None if resets == "auto" else resets, "proxy": proxy}
     extra |= {"target": target, "failure": failure, "estimand": estimand, "store": store, "batch_size": batch_size}
-    given = {name: shown(value) for name, value in extra.items() if value is not None}
+    given = {name: describe(value) for name, value in extra.items() if value is not None}
     estimates = {
         name: dataclasses.replace(
             estimate,

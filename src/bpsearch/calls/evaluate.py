@@ -120,7 +120,7 @@ def evaluate(
         "estimand": estimand,
         "store": store,
     }
-    given = {key: shown(value) for key, value in extra.items() if value is not None}
+    given = {key: describe(value) for key, value in extra.items() if value is not None}
     return dataclasses.replace(estimate, settings=estimate.settings | named | given)
 
 
@@ -216,7 +216,7 @@ def find_estimand(
     return Return(discount) if estimand is None else check_type("estimand", estimand, Estimand, "an Estimand")
 
 
-def shown(value: object) -> object:
+def describe(value: object) -> object:
     """A setting for the record."""
     if isinstance(value, Target):
         return {name: part for name, part in dataclasses.asdict(value).items() if part is not None}

@@ -89,7 +89,7 @@ def compare(
     from bpsearch.report.comparison_words import describe_lines
     from bpsearch.report.packages import require_report
 
-    named = _named(policies, env)
+    named = _name_each(policies, env)
     if report is not None:
         require_report()
         report.parent.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
@@ -159,7 +159,7 @@ def compare(
         sys.exit(_UNDECIDED)
 
 
-def _named(policies: list[str], envs: list[str]) -> dict[str, tuple[str, str]]:
+def _name_each(policies: list[str], envs: list[str]) -> dict[str, tuple[str, str]]:
     """By name, which policy runs where."""
     if len(envs) > 1:
         if len(policies) > 1:

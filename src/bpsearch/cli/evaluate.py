@@ -135,7 +135,7 @@ def evaluate(
         typer.echo("bpsearch: stopped before the first batch was complete; nothing was written", err=True)
         sys.exit(130)
     options = {
-        "target": _named(rule),
+        "target": _to_json(rule),
         "failure": failure,
         "estimand": None if return_range is None else str(asked),
         "store": None if store is None else str(store),
@@ -170,7 +170,7 @@ def _method(name: str, task: "Task", asked: "Estimand", batch_size: int, defensi
     return with_defense(chosen, defensive) if searches else chosen, no_help
 
 
-def _named(rule: "Target") -> "float | dict[str, float | str] | None":
+def _to_json(rule: "Target") -> "float | dict[str, float | str] | None":
     """A target as `bps.evaluate` takes it: a number, or what makes a `Target`."""
     given = {name: getattr(rule, name) for name in ("halfwidth", "relative", "seconds")}
     parts = {name: value for name, value in given.items() if value is not None}

@@ -106,7 +106,7 @@ def ask(
         raise InvalidArgumentError(f"--out must be a file in a directory that exists, got {out}")
     # The file appears whole, or not at all; a request whose file was lost is written by --again.
     part = out.with_name(out.name + ".part")
-    with _opened(file, trust=trust) as opened:
+    with _open(file, trust=trust) as opened:
         source = opened.settings.get("source")
         how = f"The study was made with {source}: bpsearch.policies.resolve.load({source!r}, env) loads it."
         part.write_bytes(b"")  # if it cannot be written, nothing is asked
@@ -146,7 +146,7 @@ def tell(
             f"{episodes} does not say which request it answers; the identity in the policy's file must come back as "
             f"'request'"
         )
-    with _opened(file, trust=trust) as opened:
+    with _open(file, trust=trust) as opened:
         opened.tell(number, delivery.trajectories, request=delivery.request)
         total = opened.episodes
     if as_json:
@@ -164,7 +164,7 @@ def abandon(
 ) -> None:
     """Wait no longer for a request. The estimate is biased if the reason lies in what happened in its episodes."""
     prepare_jax()
-    with _opened(file, trust=trust) as opened:
+    with _open(file, trust=trust) as opened:
         opened.abandon(number, reason)
     say(f"request {number} is abandoned")
 
@@ -173,7 +173,7 @@ def abandon(
 def estimate(file: File, trust: Trust = False, as_json: AsJson = False) -> None:
     """The estimate from everything told so far; also while another process is at it."""
     prepare_jax()
-    with _opened(file, trust=trust, read_only=True) as opened:
+    with _open(file, trust=trust, read_only=True) as opened:
         found = opened.estimate()
     if as_json:
         print_json(found.to_json())
@@ -189,7 +189,7 @@ def report(
 ) -> None:
     """Write a page that shows and explains the estimate."""
     prepare_jax()
-    with _opened(file, trust=trust, read_only=True) as opened:
+    with _open(file, trust=trust, read_only=True) as opened:
         say(f"wrote {opened.estimate().report(out)}")
 
 
@@ -202,7 +202,7 @@ def verify(file: File, trust: Trust = False) -> None:
     with SQLiteJournal(file, read_only=True) as journal:
         found = journal.damages()
     if not found:
-        with _opened(file, trust=trust, read_only=True) as opened:
+        with _open(file, trust=trust, read_only=True) as opened:
             found = opened.verify()
     for line in found:
         say(line)
@@ -231,7 +231,7 @@ def export(
         raise InvalidArgumentError(f"--format must be npz or minari, got {to!r}")
     policy: Any = None
     if to == "minari":
-        with _opened(file, trust=trust, read_only=True) as opened:
+        with _open(file, trust=trust, read_only=True) as opened:
             policy = opened.policy
     out.mkdir(parents=True, exist_ok=True)
     written = 0
@@ -288,7 +288,7 @@ def _new_journal(file: Path) -> "SQLiteJournal":
     return journal
 
 
-def _opened(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
+def _open(file: Path, *, trust: bool, read_only: bool = False) -> "Study":
     """The study in `file`, with its policy, which for Stable-Baselines3 comes from the file that it was made with."""
     from bpsearch.envs.resolve import check_imports_nothing
     from bpsearch.policies.files import is_complete

@@ -66,7 +66,7 @@ class Moments:
         """Of all."""
         return cls(*(sum(column[1:], column[0]) for column in zip(*(vars(p).values() for p in parts), strict=True)))
 
-    def centered(self) -> tuple[NumpyArray, NumpyArray]:
+    def center(self) -> tuple[NumpyArray, NumpyArray]:
         """Σ (x − x̄)(x − x̄)ᵀ and Σ (x − x̄)(y − ȳ)."""
         mean = self.row / max(self.count, 1.0)
         return self.products - np.outer(self.row, mean), self.correlation - self.target * mean

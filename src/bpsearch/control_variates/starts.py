@@ -135,7 +135,7 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         moments = {at: Moments.of(expand(scale(group.starts)), group.targets) for at, group in every.items()}
         candidates, rows = CANDIDATES if self.proxy is None else WITH_PREDICTION, []
         for seen in evidence:
-            products, correlation = Moments.add([moments[id(group)] for group in seen.groups]).centered()
+            products, correlation = Moments.add([moments[id(group)] for group in seen.groups]).center()
             rows.append([candidate.solve(scale.size, products, correlation) for candidate in candidates])
         return StartFit(scale, np.array(rows))
 

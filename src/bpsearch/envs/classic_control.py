@@ -175,8 +175,8 @@ class ClassicAcrobot(_Classic):
         total = ClassicAcrobotState(*(a + 2.0 * (b + c) + d for a, b, c, d in zip(k_1, k_2, k_3, k_4, strict=True)))
         after = moved(total, _ACROBOT_STEP / 6.0)
         after = ClassicAcrobotState(
-            _wrapped(after.theta_1),
-            _wrapped(after.theta_2),
+            _wrap(after.theta_1),
+            _wrap(after.theta_2),
             jnp.clip(after.omega_1, -_MAX_OMEGA_1, _MAX_OMEGA_1),
             jnp.clip(after.omega_2, -_MAX_OMEGA_2, _MAX_OMEGA_2),
         )
@@ -247,7 +247,7 @@ class Pendulum(_Classic):
     def step(self, key: Array, state: PendulumState, action: Array) -> tuple[PendulumState, Array, Array]:
         """Apply the clipped torque for 0.05 s."""
         torque = jnp.clip(jnp.asarray(action, self.dtype)[0], -_MAX_TORQUE, _MAX_TORQUE)
-        cost = _wrapped(state.theta) ** 2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
+        cost = _wrap(state.theta) ** 2 + 0.1 * state.theta_dot**2 + 0.001 * torque**2
         acceleration = 1.5 * _PENDULUM_GRAVITY * sin_cos(state.theta)[0] + 3.0 * torque
         theta_dot = jnp.clip(state.theta_dot + _PENDULUM_STEP * acceleration, -_MAX_SPEED, _MAX_SPEED)
         after = PendulumState(state.theta + _PENDULUM_STEP * theta_dot, theta_dot)
@@ -269,6 +269,6 @@ def pendulum(horizon: int = 200, discount: float = 1.0, dtype: DTypeLike = np.fl
     return Pendulum(horizon, discount, np.dtype(dtype))
 
 
-def _wrapped(angle: Array) -> Array:
+def _wrap(angle: Array) -> Array:
     """The same direction in [−π, π)."""
     return jnp.mod(angle + math.pi, 2.0 * math.pi) - math.pi

@@ -7,7 +7,7 @@ import gymnasium
 from gymnasium.vector import VectorEnv
 
 from bpsearch._core.checks import check_type, quote
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidArgumentError, UntrustedFileError
 
 Factory = Callable[[], gymnasium.Env[Any, Any]]
@@ -66,7 +66,7 @@ def check_imports_nothing(env_id: object) -> None:
     """
     if not isinstance(env_id, str) or ":" in env_id:
         raise UntrustedFileError(
-            f"the file names the environment {shown(env_id)!r}, and making it would import that module: if you trust "
+            f"the file names the environment {show(env_id)!r}, and making it would import that module: if you trust "
             f"the file, say trust=True (--trust)"
         )
 

@@ -277,11 +277,11 @@ class _Found:
 
 
 def _needed(variance: Quantity, half_width: float, level: float, room: float = 0.0) -> Quantity:
-    def needed(of_one: float) -> float:
+    def count_episodes(of_one: float) -> float:
         return float(episodes_for(of_one, half_width, level, room))
 
-    ends = (None if end is None else needed(end) for end in (variance.low, variance.high))
-    return Quantity(needed(variance.estimate), *ends)
+    ends = (None if end is None else count_episodes(end) for end in (variance.low, variance.high))
+    return Quantity(count_episodes(variance.estimate), *ends)
 
 
 def _percent(share: float) -> str:

@@ -67,7 +67,7 @@ class Suite:
         error = self.std_error
         if error is None:
             return None
-        half = float(stats.norm.ppf(0.5 + _checked(level) / 2.0)) * error
+        half = float(stats.norm.ppf(0.5 + _check_level(level) / 2.0)) * error
         return self.mean - half, self.mean + half
 
     def clustered_interval(self, level: float = 0.95) -> Interval | None:
@@ -75,7 +75,7 @@ class Suite:
         error = self.clustered_error
         if error is None:
             return None
-        half = float(stats.t.ppf(0.5 + _checked(level) / 2.0, len(self.estimates) - 1.0)) * error
+        half = float(stats.t.ppf(0.5 + _check_level(level) / 2.0, len(self.estimates) - 1.0)) * error
         return self.mean - half, self.mean + half
 
     @property
@@ -108,5 +108,5 @@ class Suite:
         return self.scales[name][1] - self.scales[name][0] if self.scales else 1.0
 
 
-def _checked(level: float) -> float:
+def _check_level(level: float) -> float:
     return check_real("level", level, above=0.0, high=1.0 - 1e-12)

@@ -71,7 +71,7 @@ class _ActionAndValue(torch.nn.Module):
         # CleanRL's agents take the parts of a MultiDiscrete action first.
         action = torch.zeros(self.parts, rows) if self.parts else torch.zeros(rows, *self.shape)
         agent: Any = self.agent
-        with _captured() as found:
+        with _capture() as found:
             agent.get_action_and_value(observations, action)
         if not found:
             raise InvalidArgumentError(
@@ -81,7 +81,7 @@ class _ActionAndValue(torch.nn.Module):
 
 
 @contextlib.contextmanager
-def _captured() -> Iterator[list[Any]]:
+def _capture() -> Iterator[list[Any]]:
     """The distributions whose `log_prob` is asked for within."""
     found: list[Any] = []
     before: dict[Any, Any] = {kind: kind.log_prob for kind in (Categorical, Normal)}

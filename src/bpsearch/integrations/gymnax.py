@@ -64,7 +64,7 @@ class GymnaxEnv(CompiledEnv):
 
     @property
     def _concrete(self) -> Any:
-        return self.inner.default_params if _traced(self.params) else self.params
+        return self.inner.default_params if _is_traced(self.params) else self.params
 
     def reset(self, key: Array) -> Any:
         """The state, and what is seen of it: observations of gymnax may be random."""
@@ -89,7 +89,7 @@ class GymnaxEnv(CompiledEnv):
             return moved, jnp.asarray(reward), jnp.asarray(ended, bool)
 
 
-def _traced(tree: Any) -> bool:
+def _is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(tree))
 
 

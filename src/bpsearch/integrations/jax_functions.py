@@ -119,7 +119,7 @@ class JaxPolicy(Policy):
             noise: Any = jax.random.normal(key, mean.shape, mean.dtype)
             actions = jnp.asarray(mean + jnp.exp(log_std) * noise)
         log_probs = self._log_density(outputs, actions)
-        return self._shaped(actions, leading), log_probs.reshape(leading)
+        return self._reshape(actions, leading), log_probs.reshape(leading)
 
     @in_64_bit
     def log_prob(self, observations: Observations, actions: Array) -> Array:
@@ -134,7 +134,7 @@ class JaxPolicy(Policy):
         if isinstance(self.action_space, gymnasium.spaces.Discrete):
             actions = jnp.argmax(outputs[0], axis=-1).astype(jnp.int32) + int(self.action_space.start)
             return actions.reshape(leading)
-        return self._shaped(outputs[0], leading)
+        return self._reshape(outputs[0], leading)
 
     @in_64_bit
     def check_output(self) -> None:
@@ -170,7 +170,7 @@ class JaxPolicy(Policy):
         standard = (jnp.asarray(actions, mean.dtype).reshape(mean.shape) - mean) * jnp.exp(-log_std)
         return -jnp.sum(0.5 * standard**2 + log_std + 0.5 * math.log(2.0 * math.pi), axis=-1)
 
-    def _shaped(self, actions: Array, leading: tuple[int, ...]) -> Array:
+    def _reshape(self, actions: Array, leading: tuple[int, ...]) -> Array:
         return actions.reshape(*leading, *(self.action_space.shape or ()))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.foreign import MAX_BYTES
 from bpsearch._core.npz import LARGEST_EXPANSION
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidTrajectoriesError, MissingDependencyError, SupportError
 from bpsearch.sampling.npz import Delivery
 from bpsearch.sampling.packing import name_arrays, unpack
@@ -83,7 +83,7 @@ def load_minari(path: str | Path) -> Delivery:
         raise
     except Exception as error:  # Minari, h5py and Gymnasium have no class of their own for what a file does wrong
         raise InvalidTrajectoriesError(
-            f"cannot read a Minari dataset from {path}: {shown(error) or type(error).__name__}"
+            f"cannot read a Minari dataset from {path}: {show(error) or type(error).__name__}"
         ) from error
 
 
@@ -104,7 +104,7 @@ def _check_hdf5(file: Path) -> None:
             for key in group:
                 link = group.get(key, getlink=True)
                 if not isinstance(link, h5py.HardLink):
-                    raise ValueError(f"{shown(key)} is a link to somewhere else")
+                    raise ValueError(f"{show(key)} is a link to somewhere else")
                 found = group[key]
                 if isinstance(found, h5py.Group):
                     pending.append(found)
@@ -112,10 +112,10 @@ def _check_hdf5(file: Path) -> None:
                         raise ValueError(f"it has more than {MAX_GROUPS} groups")
                     continue
                 if not isinstance(found, h5py.Dataset) or found.external or found.is_virtual:
-                    raise ValueError(f"{shown(key)} lies in another file")
+                    raise ValueError(f"{show(key)} lies in another file")
                 total += found.nbytes
                 if found.nbytes > LARGEST_EXPANSION * (found.id.get_storage_size() + 64) or total > MAX_BYTES:
-                    raise ValueError(f"{shown(key)} claims {found.nbytes} bytes, which are not there or too many")
+                    raise ValueError(f"{show(key)} claims {found.nbytes} bytes, which are not there or too many")
 
 
 def _delivery(path: str | Path, episodes: list[Any], metadata: dict[str, Any]) -> Delivery:
@@ -130,7 +130,7 @@ def _delivery(path: str | Path, episodes: list[Any], metadata: dict[str, Any]) -
     lengths = np.array([len(episode["rewards"]) for episode in episodes])
     observations = [episode["observations"] for episode in episodes]
 
-    def joined(rows: list[Array], extra: int = 0) -> NumpyArray:
+    def join(rows: list[Array], extra: int = 0) -> NumpyArray:
         for n, row in enumerate(rows):
             if np.ndim(row) == 0 or len(row) != lengths[n] + extra or np.shape(row)[1:] != np.shape(rows[0])[1:]:
                 raise InvalidTrajectoriesError(
@@ -145,12 +145,12 @@ def _delivery(path: str | Path, episodes: list[Any], metadata: dict[str, Any]) -
     }
     arrays = {
         "lengths": lengths,
-        "actions": joined([episode["actions"] for episode in episodes]),
-        "rewards": joined([episode["rewards"] for episode in episodes]),
-        "log_probs": joined([episode["infos"][LOG_PROB] for episode in episodes], extra=1),
+        "actions": join([episode["actions"] for episode in episodes]),
+        "rewards": join([episode["rewards"] for episode in episodes]),
+        "log_probs": join([episode["infos"][LOG_PROB] for episode in episodes], extra=1),
         **origin,
     }
-    seen = jax.tree_util.tree_map(lambda *rows: joined(list(rows), extra=1), *observations)
+    seen = jax.tree_util.tree_map(lambda *rows: join(list(rows), extra=1), *observations)
     finals = jax.tree_util.tree_map(lambda *rows: np.stack([row[-1] for row in rows]), *observations)
     arrays |= name_arrays("observations", seen) | name_arrays("final_observations", finals)
     return Delivery(unpack(arrays), str(metadata.get("bpsearch_request", "")))

@@ -92,7 +92,7 @@ def of_policy(
     Without `copies` the module is the caller's no longer.
     """
     kinds = {kind.__name__ for kind in type(policy).__mro__}
-    policy = _copied(policy) if copies else policy
+    policy = _copy(policy) if copies else policy
     policy.set_training_mode(False)
     bridge = Bridge(spaces[0], policy.observation_space, statistics)
     name = type(policy).__name__
@@ -124,7 +124,7 @@ def of_policy(
     return TorchPolicy.of(Architecture(module, *spaces, adapt, cast=False, copies=False, **words))
 
 
-def _copied(policy: BasePolicy) -> BasePolicy:
+def _copy(policy: BasePolicy) -> BasePolicy:
     memo: dict[int, Any] = {}
     for module in policy.modules():
         remembered = getattr(module, "action_dist", None)

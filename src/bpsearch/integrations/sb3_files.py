@@ -18,7 +18,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_zip_file
 
 from bpsearch._core.npz import check_members
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.envs.resolve import GymnasiumSource, HasSpaces, spaces_of
 from bpsearch.errors import PolicyFileError, SpaceMismatchError, UntrustedFileError
 from bpsearch.integrations.sb3 import Spaces, of_policy
@@ -68,7 +68,7 @@ def load_sb3(
     # Images whose channels come last are transposed for the policy, as SB3 does.
     seen = (seen_space(spaces[0]), spaces[1])
     data = _data(file)
-    policy = _trusted(file) if trust else _rebuilt(file, data, seen)
+    policy = _load_trusted(file) if trust else _rebuild(file, data, seen)
     statistics, found = find_statistics(file, data, normalize, trust=trust)
     if statistics is not None:
         statistics.check(spaces[0], found or str(normalize))
@@ -99,13 +99,13 @@ def _existing(path: str | Path) -> Path:
             if not missing and archive.getinfo("data").file_size > MAX_DATA_BYTES:
                 raise ValueError(f"its data are larger than {MAX_DATA_BYTES} bytes")
     except (ValueError, zipfile.BadZipFile, NotImplementedError, OSError) as error:
-        raise PolicyFileError(f"{str(file)!r} is damaged: {shown(error)}") from error
+        raise PolicyFileError(f"{str(file)!r} is damaged: {show(error)}") from error
     if missing:
         raise PolicyFileError(f"{str(file)!r} is not a Stable-Baselines3 file: it has no {' and no '.join(missing)}")
     return file
 
 
-def _trusted(file: Path) -> BasePolicy:
+def _load_trusted(file: Path) -> BasePolicy:
     data, parameters, _ = load_from_zip_file(file, device="cpu")
     assert data is not None
     settings = dict(data["policy_kwargs"])
@@ -123,24 +123,24 @@ def _data(file: Path) -> dict[str, Any]:
         with zipfile.ZipFile(file) as archive:
             data = json.loads(archive.read("data"))
     except _DAMAGES as error:
-        raise PolicyFileError(f"{str(file)!r} is damaged: {shown(error) or type(error).__name__}") from error
+        raise PolicyFileError(f"{str(file)!r} is damaged: {show(error) or type(error).__name__}") from error
     if not isinstance(data, dict):
         raise PolicyFileError(f"{str(file)!r} is damaged: its data are no JSON object")
     return data
 
 
-def _rebuilt(file: Path, data: dict[str, Any], spaces: Spaces) -> BasePolicy:
+def _rebuild(file: Path, data: dict[str, Any], spaces: Spaces) -> BasePolicy:
     try:
         with zipfile.ZipFile(file) as archive:
             tensors = _tensors(archive.read("policy.pth"))
     except pickle.UnpicklingError as error:
-        raise _untrusted(file, "its policy.pth holds more than tensors") from error
+        raise _refuse(file, "its policy.pth holds more than tensors") from error
     except _DAMAGES as error:
-        raise PolicyFileError(f"{str(file)!r} is damaged: {shown(error) or type(error).__name__}") from error
+        raise PolicyFileError(f"{str(file)!r} is damaged: {show(error) or type(error).__name__}") from error
     try:
         policy = build(data, tensors, spaces)
     except NeedsTrustError as error:
-        raise _untrusted(file, shown(error)) from None
+        raise _refuse(file, show(error)) from None
     except (AssertionError, TypeError, ValueError, RuntimeError) as error:
         raise _misfit(file, spaces, error) from error
     try:
@@ -154,7 +154,7 @@ def _misfit(file: Path, spaces: Spaces, error: Exception) -> SpaceMismatchError:
     return SpaceMismatchError(
         f"the tensors of {str(file)!r} do not fit SB3's own network for the observation space {spaces[0]} and the "
         f"action space {spaces[1]} of the environment; is it the environment for which the policy was trained? If "
-        f"its network is one of its own and you trust the file, say trust=True (--trust). {shown(error, 1000)}"
+        f"its network is one of its own and you trust the file, say trust=True (--trust). {show(error, 1000)}"
     )
 
 
@@ -181,7 +181,7 @@ def _tensors(raw: bytes) -> dict[str, torch.Tensor]:
     return found
 
 
-def _untrusted(file: Path, reason: str) -> UntrustedFileError:
+def _refuse(file: Path, reason: str) -> UntrustedFileError:
     return UntrustedFileError(
         f"{str(file)!r} cannot be read without running code from it: {reason}. If you trust its author, say trust=True "
         f"(--trust)"

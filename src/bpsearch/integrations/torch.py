@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace
 from bpsearch.integrations.torch_architecture import Architecture, as_tensor
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.base import Policy, clip_to
 from bpsearch.sampling.groups import episode_groups, row_bytes
 
 _CHUNK = 8192  # rows per pass through the module when whole batches are differentiated; bounds memory
@@ -121,10 +121,10 @@ class TorchPolicy(Policy):
             if architecture.in_numpy is not None:
                 arrays = architecture.in_numpy(np.asarray(observations), self.row_multiple)
                 actions, log_probs = head.draw_from(arrays, uniforms)
-                return actions, log_probs, clipped(head.space, actions)
+                return actions, log_probs, clip_to(head.space, actions)
             output = architecture.module(architecture.tensors(observations))
             actions, log_probs = head.draw(output, uniforms)
-            return actions, log_probs, head.executed(output, actions)
+            return actions, log_probs, head.to_env(output, actions)
 
     def act_in_blocks(
         self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
@@ -150,7 +150,7 @@ class TorchPolicy(Policy):
         with architecture.at(self.vector) as head, torch.no_grad():
             output = architecture.module(architecture.tensors(observations))
             actions = head.mode(output)
-            return actions, head.executed(output, actions), memory
+            return actions, head.to_env(output, actions), memory
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ from torch.distributions import (
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.errors import SpaceMismatchError
-from bpsearch.policies.base import clipped
+from bpsearch.policies.base import clip_to
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
 Output = Distribution | Sequence[Distribution]  # what a policy module returns
@@ -68,11 +68,11 @@ class Head(ABC):
     def mode(self, output: Output) -> NumpyArray:
         """(N, ...), the most likely actions."""
 
-    def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
+    def to_env(self, output: Output, actions: NumpyArray) -> NumpyArray:
         """What the environment is given for the actions as drawn."""
-        return clipped(self.space, actions)
+        return clip_to(self.space, actions)
 
-    def _shaped(self, actions: NumpyArray) -> NumpyArray:
+    def _reshape(self, actions: NumpyArray) -> NumpyArray:
         return actions.reshape(len(actions), *(self.space.shape or ()))
 
 
@@ -100,7 +100,7 @@ class CategoricalHead(Head):
             chosen = (uniforms[:, part, None] >= boundaries).sum(axis=-1)
             actions[:, part] = chosen
             total += logits[rows, chosen] - np.log(cumulative[:, -1])
-        return self._shaped(actions + self._start), total
+        return self._reshape(actions + self._start), total
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over parts."""
@@ -114,7 +114,7 @@ class CategoricalHead(Head):
     def mode(self, output: Output) -> NumpyArray:
         """The largest logit of each part; of several, the first."""
         largest = [_array(logits).argmax(axis=-1) for logits in _logits_of(output)]
-        return self._shaped(np.stack(largest, axis=-1) + self._start)
+        return self._reshape(np.stack(largest, axis=-1) + self._start)
 
 
 class BernoulliHead(Head):
@@ -129,7 +129,7 @@ class BernoulliHead(Head):
         (logits,) = arrays
         bits = uniforms < 1.0 / (1.0 + np.exp(-logits))
         log_probs = -np.logaddexp(0.0, np.where(bits, -logits, logits)).sum(axis=-1)
-        return self._shaped(bits.astype(np.int8)), log_probs
+        return self._reshape(bits.astype(np.int8)), log_probs
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over bits."""
@@ -139,7 +139,7 @@ class BernoulliHead(Head):
 
     def mode(self, output: Output) -> NumpyArray:
         """The bits that are more likely set than not."""
-        return self._shaped((_array(self._logits(output)) > 0.0).astype(np.int8))
+        return self._reshape((_array(self._logits(output)) > 0.0).astype(np.int8))
 
     def _logits(self, output: Output) -> torch.Tensor:
         base = _without_independent(output)
@@ -167,7 +167,7 @@ class GaussianHead(Head):
         actions = (loc + scale * normal).astype(self.space.dtype)
         standard = (actions - loc) / scale
         log_probs = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
-        return self._shaped(actions), log_probs
+        return self._reshape(actions), log_probs
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over components, of the action as drawn."""
@@ -178,16 +178,16 @@ class GaussianHead(Head):
 
     def mode(self, output: Output) -> NumpyArray:
         """The mean before the transforms, as SB3 and CleanRL take it."""
-        return self._shaped(_array(_gaussian(output).loc.flatten(1)).astype(self.space.dtype))
+        return self._reshape(_array(_gaussian(output).loc.flatten(1)).astype(self.space.dtype))
 
-    def executed(self, output: Output, actions: NumpyArray) -> NumpyArray:
+    def to_env(self, output: Output, actions: NumpyArray) -> NumpyArray:
         """The transformed action, clipped to the box."""
         if isinstance(output, TransformedDistribution):
             transformed = torch.from_numpy(actions)
             for transform in output.transforms:
                 transformed = transform(transformed)
             actions = transformed.numpy()
-        return clipped(self.space, actions)
+        return clip_to(self.space, actions)
 
 
 def _array(tensor: torch.Tensor) -> NumpyArray:

@@ -88,14 +88,14 @@ class RecurrentTorchPolicy(TorchPolicy):
         with self.architecture.at(self.vector) as head, torch.no_grad():
             output, memory = self._next(observations, memory)
             actions, log_probs = head.draw(output, uniforms)
-            return actions, log_probs, head.executed(output, actions), memory
+            return actions, log_probs, head.to_env(output, actions), memory
 
     def act_most_likely(self, observations: Observations, memory: Any) -> tuple[NumpyArray, NumpyArray, Any]:
         """The modes of the next actions of episodes."""
         with self.architecture.at(self.vector) as head, torch.no_grad():
             output, memory = self._next(observations, memory)
             actions = head.mode(output)
-            return actions, head.executed(output, actions), memory
+            return actions, head.to_env(output, actions), memory
 
     def log_prob(self, observations: Observations, actions: Array) -> NumpyArray:
         """(N, T), log π(a_t|s_0, ..., s_t) of whole episodes; padding at the end does no harm."""

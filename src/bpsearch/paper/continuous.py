@@ -20,7 +20,7 @@ from bpsearch.paper.findings import Experiment, Findings, Results, Table
 from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.runs import Arrays, Run
 from bpsearch.paper.starts import returns_by_start
-from bpsearch.paper.step_choice import Reference, choose_step, diverged
+from bpsearch.paper.step_choice import Reference, choose_step, find_diverged
 from bpsearch.paper.trials import AnySearch, Trials
 from bpsearch.policies import GaussianMLP, shipped_policy
 from bpsearch.policies.mlp import Adapt
@@ -228,7 +228,7 @@ class Continuous(Experiment):
             reference = Reference.of(results[f"{domain}-truth"], self.batch_size)
             for variant, chosen in self._chosen(domain, results).items():
                 for step, arrays in self._sweep(domain, variant, results).items():
-                    gone = diverged(arrays, reference, self.batch_size)
+                    gone = find_diverged(arrays, reference, self.batch_size)
                     final = arrays["variances"][~gone, -20:].mean() / reference.variance if not gone.all() else np.inf
                     rows.append((domain, variant, step, int(gone.sum()), len(gone), final, step == chosen))
         names = ("domain", "method", "step", "diverged", "trials", "final-variance-ratio", "chosen")

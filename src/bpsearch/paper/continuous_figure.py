@@ -11,7 +11,7 @@ from bpsearch.inference.variance_split import VarianceSplit
 from bpsearch.paper.curves import checkpoints, martingale_squared_errors, running_squared_errors
 from bpsearch.paper.findings import Table
 from bpsearch.paper.runs import Arrays
-from bpsearch.paper.step_choice import Reference, diverged
+from bpsearch.paper.step_choice import Reference, find_diverged
 from bpsearch.report.plots import COLORS, figure, mse_curve, save
 
 PALETTE = {
@@ -48,7 +48,7 @@ class Curve:
     @staticmethod
     def of(label: str, arrays: Arrays, reference: Reference, batch_size: int, step: float = 0.0) -> "Curve":
         """The trials of a run, without those that have diverged: they are counted, and the legend says how many."""
-        kept = ~diverged(arrays, reference, batch_size)
+        kept = ~find_diverged(arrays, reference, batch_size)
         means, variances = arrays["means"], arrays["variances"]
         return Curve(label, means[kept], variances[kept], len(means), reference.value, step)
 

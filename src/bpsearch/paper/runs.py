@@ -77,7 +77,7 @@ def execute_each(runs: Sequence[tuple[Path, Run]], progress: Advance) -> Generat
     Runs that keep the same trials in the same place run them once. `progress` is told the position and the steps.
     """
     stores = [_store(directory, run) for directory, run in runs]
-    known = {store: _finished(store) for store in stores}
+    known = {store: _read_finished(store) for store in stores}
     for store in stores:
         store.mkdir(parents=True, exist_ok=True)
     planned = {store: set(trials) for store, trials in known.items()}
@@ -114,10 +114,10 @@ def _store(directory: Path, run: Run) -> Path:
 
 def is_finished(directory: Path, run: Run) -> bool:
     """Whether all trials of a run are kept below `directory`."""
-    return set(range(run.count)) <= set(_finished(_store(directory, run)))
+    return set(range(run.count)) <= set(_read_finished(_store(directory, run)))
 
 
-def _finished(store: Path) -> dict[int, Arrays]:
+def _read_finished(store: Path) -> dict[int, Arrays]:
     finished: dict[int, Arrays] = {}
     for path in sorted(store.glob("*.npz")):
         with np.load(path, allow_pickle=False) as arrays:

@@ -47,7 +47,7 @@ def relative_errors(means: NumpyArray, reference: Reference, batch_size: int) ->
         return batch_size * (means - reference.value) ** 2 / reference.variance
 
 
-def diverged(arrays: Arrays, reference: Reference, batch_size: int) -> NumpyArray:
+def find_diverged(arrays: Arrays, reference: Reference, batch_size: int) -> NumpyArray:
     """(trials,), whether a trial has diverged.
 
     It has if a batch is not finite, or if over any `WINDOW` iterations in a row the squared errors of the batch means
@@ -70,7 +70,7 @@ def choose_step(sweep: Mapping[float, Arrays], reference: Reference, batch_size:
     short trials pass where one of many long ones would not. If none is safe the smallest is taken, and the trials tell
     what becomes of it.
     """
-    wild = [step for step, arrays in sweep.items() if diverged(arrays, reference, batch_size).any()]
+    wild = [step for step, arrays in sweep.items() if find_diverged(arrays, reference, batch_size).any()]
     safe = [step for step in sweep if step * MARGIN < min(wild, default=np.inf)]
     if not safe:
         return min(sweep)

@@ -115,7 +115,7 @@ class Policy(ABC):
             drawn actions outside of a box are clipped to it.
         """
         actions, log_probs = to_numpy(_jitted_rows(self, uniforms, observations))
-        return actions, log_probs, clipped(self.action_space, actions)
+        return actions, log_probs, clip_to(self.action_space, actions)
 
     def critic(self, observations: Observations) -> Float[NumpyArray, " rows"] | None:
         """What the policy's own critic expects from each observation; None without one. It serves as a feature only."""
@@ -194,7 +194,7 @@ class Policy(ABC):
     ) -> tuple[Shaped[NumpyArray, "rows ..."], Shaped[NumpyArray, "rows ..."], PyTree[Array]]:
         """`act_next` of the most likely actions: as drawn, as the environment is given them, and the memory after."""
         actions = np.asarray(self.most_likely(observations))
-        return actions, clipped(self.action_space, actions), memory
+        return actions, clip_to(self.action_space, actions), memory
 
     @property
     def name(self) -> str:
@@ -355,7 +355,7 @@ class Policy(ABC):
         raise NotImplementedError(f"{type(self).__name__} does not count states")
 
 
-def clipped(space: gymnasium.Space[Any], actions: NumpyArray) -> NumpyArray:
+def clip_to(space: gymnasium.Space[Any], actions: NumpyArray) -> NumpyArray:
     """What the environment is given for drawn actions: those outside of a box are clipped to it."""
     if isinstance(space, gymnasium.spaces.Box):
         # On a few rows twice as fast as np.clip.

@@ -10,7 +10,7 @@ import numpy as np
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_choice, check_path, check_type
 from bpsearch._core.npz import open_file, read_npz
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.mixture import Mixture
@@ -84,8 +84,8 @@ def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray], depth: 
         return _mixture(texts, arrays, depth)
     if not is_complete(kind):
         raise PolicyFileError(
-            f"only the parameters of a {shown(kind)} are kept; load the policy itself by its own means, and give it "
-            f"these parameters by policy.with_flat(parameters). {shown(texts.get('how', ''), 1000)}".strip()
+            f"only the parameters of a {show(kind)} are kept; load the policy itself by its own means, and give it "
+            f"these parameters by policy.with_flat(parameters). {show(texts.get('how', ''), 1000)}".strip()
         )
     try:
         if kind == SoftmaxTable.__name__:
@@ -190,6 +190,6 @@ def _arrays(file: BinaryIO, name: str, only: tuple[str, ...] | None = None) -> d
         raise PolicyFileError(f"{name} is damaged or no npz file: {error}") from error
     if found != FORMAT:
         raise PolicyFileError(
-            f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {shown(found)!r}"
+            f"{name} is not a policy of this version: expected the format {FORMAT!r}, got {show(found)!r}"
         )
     return arrays

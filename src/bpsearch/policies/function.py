@@ -16,7 +16,7 @@ from bpsearch._core.checks import quote
 from bpsearch._core.jaxtools import pytree
 from bpsearch.envs.observations import restore
 from bpsearch.errors import InvalidActionError, InvalidArgumentError, UnknownProbabilitiesError
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.base import Policy, clip_to
 
 
 @pytree(static=("function", "spaces", "vectorized", "is_deterministic", "notes"))
@@ -139,7 +139,7 @@ class FunctionPolicy(Policy):
     def act(self, uniforms: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """The function's actions, whatever the numbers."""
         actions, log_probs = self.sample(None, observations)
-        return actions, log_probs, clipped(self.action_space, actions)
+        return actions, log_probs, clip_to(self.action_space, actions)
 
     def act_in_blocks(
         self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
@@ -185,7 +185,7 @@ class StatefulPolicy(FunctionPolicy):
         """Each copy acts in its own episode."""
         seen = restore(self.spaces[0], observations)
         actions = self._actions([_action_of(own(row_of(seen, row))) for row, own in enumerate(memory)])
-        return actions, np.zeros(len(actions)), clipped(self.action_space, actions), memory
+        return actions, np.zeros(len(actions)), clip_to(self.action_space, actions), memory
 
 
 @pytree(static=("function", "spaces", "vectorized", "is_deterministic", "notes"))
@@ -211,7 +211,7 @@ class FlaggedPolicy(FunctionPolicy):
         function: Any = self.function
         given = function(row_of(restore(self.spaces[0], observations), 0), episode_start=bool(memory[0]))
         actions = np.repeat(self._actions([_action_of(given)]), len(memory), axis=0)
-        return actions, np.zeros(len(actions)), clipped(self.action_space, actions), np.zeros(len(memory), bool)
+        return actions, np.zeros(len(actions)), clip_to(self.action_space, actions), np.zeros(len(memory), bool)
 
 
 def _action_of(given: Any) -> Any:

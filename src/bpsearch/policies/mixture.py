@@ -139,7 +139,7 @@ class Mixture(Policy):
         """Draw by the policy that runs the episode; the log-probability is the mixture's, given the history."""
         by_evaluation, by_component = (p.sample(key, observations)[0] for p in (self.evaluation, self.component))
         actions = _rowwise(jnp.where, memory[0], by_evaluation, by_component)
-        log_probs, memory = self._recorded(observations, actions, memory)
+        log_probs, memory = self._record(observations, actions, memory)
         return actions, log_probs, memory
 
     @in_64_bit
@@ -150,7 +150,7 @@ class Mixture(Policy):
         by_component = self.component.act(uniforms, observations)
         by_evaluation = self.evaluation.act(uniforms, observations)
         actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
-        recorded = _jitted_recorded if self.traceable else Mixture._recorded
+        recorded = _jitted_recorded if self.traceable else Mixture._record
         log_probs, memory = to_numpy(recorded(self, observations, actions, memory))
         return actions, log_probs, executed, memory
 
@@ -176,7 +176,7 @@ class Mixture(Policy):
         possible = jnp.isfinite(of_evaluation) | jnp.isfinite(of_component)
         return jnp.where(possible, of_evaluation, 0.0), jnp.where(possible, of_component, 0.0)
 
-    def _recorded(self, observations: Observations, actions: Array, memory: Any) -> tuple[Array, Any]:
+    def _record(self, observations: Observations, actions: Array, memory: Any) -> tuple[Array, Any]:
         """The mixture's log-probabilities of the next actions, and the memory after them."""
         chosen, *before = memory
         after = [total + step for total, step in zip(before, self._log_probs(observations, actions), strict=True)]
@@ -198,4 +198,4 @@ def _rowwise(where: Callable[[Array, Array, Array], A], chosen: Array, one: Arra
     return where(chosen.reshape(chosen.shape + (1,) * (np.ndim(one) - chosen.ndim)), one, other)
 
 
-_jitted_recorded = jax.jit(Mixture._recorded)
+_jitted_recorded = jax.jit(Mixture._record)

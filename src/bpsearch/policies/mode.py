@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, to_numpy
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.base import Policy, clip_to
 from bpsearch.policies.wrapper import Wrapper
 
 
@@ -88,7 +88,7 @@ class Mode(Wrapper):
         self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
     ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
         """The most likely actions within episodes."""
-        choose = _jitted if self.traceable else type(self.policy).act_most_likely
+        choose = _take_mode if self.traceable else type(self.policy).act_most_likely
         actions, executed, memory = choose(self.policy, observations, memory)
         return np.asarray(actions), np.zeros(len(uniforms)), np.asarray(executed), to_numpy(memory)
 
@@ -97,9 +97,9 @@ class Mode(Wrapper):
         return np.zeros(np.shape(actions)[: np.ndim(actions) - len(self.action_space.shape or ())])
 
 
-def _jitted(policy: Policy, observations: Observations, memory: Any) -> tuple[NumpyArray, NumpyArray, Any]:
+def _take_mode(policy: Policy, observations: Observations, memory: Any) -> tuple[NumpyArray, NumpyArray, Any]:
     actions = np.asarray(_most_likely(policy, observations))
-    return actions, clipped(policy.action_space, actions), memory
+    return actions, clip_to(policy.action_space, actions), memory
 
 
 @jax.jit

@@ -29,7 +29,7 @@ def draw_figures(comparison: Comparison) -> list[Drawing]:
         drawings.append(_settling(comparison, found))
         if not many:
             drawings.append(_pairs(found))
-    saved = [_saved(found) for found in shown if not many and found.savings is not None]
+    saved = [_draw_savings(found) for found in shown if not many and found.savings is not None]
     return drawings + saved
 
 
@@ -83,7 +83,7 @@ def _pairs(found: Difference) -> Drawing:
     return Drawing(title, text, svg)
 
 
-def _saved(found: Difference) -> Drawing:
+def _draw_savings(found: Difference) -> Drawing:
     sequence = found.sequence
     rows = {
         "Monte Carlo, each for itself": sequence.plain_variance,

@@ -34,7 +34,7 @@ def render(comparison: Comparison) -> str:
         ranking=[_place(comparison, at) for at in range(len(comparison.ranking))],
         figures=draw_figures(comparison),
         repeat=repeat_lines(comparison),
-        settings={name: _listed(value) for name, value in comparison.settings.items()},
+        settings={name: _to_list(value) for name, value in comparison.settings.items()},
     )
 
 
@@ -96,7 +96,7 @@ def _place(comparison: Comparison, at: int) -> tuple[str, ...]:
     )
 
 
-def _listed(value: object) -> object:
+def _to_list(value: object) -> object:
     """Names with what they stand for, in a line; another setting as it is."""
     text = plain(value)
     return ", ".join(f"{name}: {part}" for name, part in text.items()) if isinstance(text, dict) else value

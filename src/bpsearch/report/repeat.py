@@ -48,10 +48,10 @@ def _call(settings: Mapping[str, Any]) -> str:
     own = {name: value for name, value in settings.items() if name not in ("policy", "env", "store", *_OF_ENV)}
     place = {name: settings[name] for name in _OF_ENV if name in settings}
     discount = own.pop("discount", None)
-    env = _written("env", settings["env"])
+    env = _write("env", settings["env"])
     if _is_object(settings["env"]):
         place = {}  # an object has them already
-    elif discount is not None and _compiled(settings["env"]):
+    elif discount is not None and _is_compiled(settings["env"]):
         place["discount"] = discount
     elif discount is not None and "failure" in own:
         own["estimand"] = f"Failure({own.pop('failure')!r}, {discount!r})"
@@ -59,7 +59,7 @@ def _call(settings: Mapping[str, Any]) -> str:
         own["estimand"] = f"Return({discount!r})"
     if place:
         env = f"bps.environment({env}, {_keywords(place)})"
-    return f"bps.evaluate({_written('policy', settings['policy'])}, {env}, {_keywords(own)})"
+    return f"bps.evaluate({_write('policy', settings['policy'])}, {env}, {_keywords(own)})"
 
 
 def _command(settings: Mapping[str, Any]) -> str:
@@ -77,10 +77,10 @@ def _command(settings: Mapping[str, Any]) -> str:
 
 
 def _keywords(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={_written(name, value)}" for name, value in values.items())
+    return ", ".join(f"{name}={_write(name, value)}" for name, value in values.items())
 
 
-def _written(name: str, value: Any) -> str:
+def _write(name: str, value: Any) -> str:
     """As Python has it; an object by the name of its parameter."""
     if _is_object(value):
         return name
@@ -99,7 +99,7 @@ def _is_object(value: Any) -> bool:
     return (value.startswith("<") and value.endswith(">")) or "<function " in value
 
 
-def _compiled(env: Any) -> bool:
+def _is_compiled(env: Any) -> bool:
     from bpsearch.envs.registration import FACTORIES
 
     return env in FACTORIES

@@ -134,7 +134,7 @@ def certificate(estimate: Estimate, level: float = 0.95) -> str:
         return (
             f"without assumptions {episodes} episodes, a share of {significant(1.0 / bound, 4)} of them from the "
             f"policy itself, cannot certify a probability below about {significant(best * bound, 2)} at {level:.0%}: "
-            f"importance sampling sharpens the estimate, not the certificate{_prepared(estimate)}"
+            f"importance sampling sharpens the estimate, not the certificate{_describe_preparation(estimate)}"
         )
     limit = (
         f"without assumptions {episodes} episodes cannot certify a probability below about {significant(best, 2)} at "
@@ -150,7 +150,7 @@ def certificate(estimate: Estimate, level: float = 0.95) -> str:
     return limit
 
 
-def _prepared(estimate: Estimate) -> str:
+def _describe_preparation(estimate: Estimate) -> str:
     """What the estimate rests on, if some episodes only looked for failures."""
     explored = int((estimate.data.counts == 0.0).sum())
     if not explored:
@@ -239,7 +239,7 @@ def hopeless(estimate: Estimate) -> str:
     )
 
 
-def explained(estimate: Estimate) -> str:
+def explain(estimate: Estimate) -> str:
     """What the savings were made of: "starts 84%, actions 3%"; empty if nothing was."""
     shares = {kind: share for kind, share in estimate.explained_by.items() if share > 0.005}
     return ", ".join(f"{kind} {share:.0%}" for kind, share in shares.items())
@@ -248,7 +248,7 @@ def explained(estimate: Estimate) -> str:
 def left_out(estimate: Estimate) -> str:
     """Which batches are not part of the estimate, and what that may do to it; empty if all are."""
     groups = {"not told yet": estimate.waiting, "abandoned": estimate.abandoned}
-    parts = [f"{len(numbers)} {name} ({_listed(numbers)})" for name, numbers in groups.items() if numbers]
+    parts = [f"{len(numbers)} {name} ({_join(numbers)})" for name, numbers in groups.items() if numbers]
     if not parts:
         return ""
     return (
@@ -302,13 +302,13 @@ def describe_lines(estimate: Estimate) -> tuple[str, ...]:
         f"method: {estimate.method}; {asked}ended by: {estimate.ended}",
         *map(str, promises(estimate)),
         *([f"certificate: at most {significant(estimate.upper_bound())} (95%, one-sided); {limit}"] if limit else []),
-        f"savings {_saved(estimate)}, {effective}",
-        *([f"variance explained by {explained(estimate)}"] if explained(estimate) else []),
+        f"savings {_describe_savings(estimate)}, {effective}",
+        *([f"variance explained by {explain(estimate)}"] if explain(estimate) else []),
         *(f"{text[0].upper()}{text[1:]}." for text in (*warnings(estimate), *estimate.notes)),
     )
 
 
-def _saved(estimate: Estimate) -> str:
+def _describe_savings(estimate: Estimate) -> str:
     more = f" ({significant(estimate.tight_savings)} if nothing unseen lurks)" if roomy(estimate) else ""
     return f"{significant(estimate.savings)}{more}"
 
@@ -333,6 +333,6 @@ def _episodes(estimate: Estimate) -> str:
     return f"{estimate.episodes} episode{'' if estimate.episodes == 1 else 's'}"
 
 
-def _listed(numbers: tuple[int, ...]) -> str:
+def _join(numbers: tuple[int, ...]) -> str:
     shown = ", ".join(str(number) for number in numbers[:10])
     return shown if len(numbers) <= 10 else f"{shown}, ..."

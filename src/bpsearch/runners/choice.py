@@ -79,13 +79,13 @@ def runner_for(
         backend, own = open_workers(workers)
         try:
             place = env if compiled is None else compiled
-            return _checked(Distributed(place, policy, backend, closes=own, episode_timeout=episode_timeout), policy)
+            return _check(Distributed(place, policy, backend, closes=own, episode_timeout=episode_timeout), policy)
         except BaseException:
             if own:
                 backend.close()
             raise
     if isinstance(env, Runner):
-        return _checked(env, policy)
+        return _check(env, policy)
     if compiled is not None and policy.traceable:
         check_spaces(compiled, policy)
         return InProcess(compiled)
@@ -96,7 +96,7 @@ def runner_for(
     runner = InProcess(sampler, closes=True)
     if compiled is not None:
         runner.discount, runner.return_range = compiled.discount, compiled.return_range
-    return _checked(runner, policy)
+    return _check(runner, policy)
 
 
 def open_workers(workers: Workers) -> tuple[Backend, bool]:
@@ -123,7 +123,7 @@ def open_workers(workers: Workers) -> tuple[Backend, bool]:
     )
 
 
-def _checked(runner: Runner, policy: Policy) -> Runner:
+def _check(runner: Runner, policy: Policy) -> Runner:
     """A runner that was opened for this policy, closed if they do not fit."""
     try:
         check_spaces(runner, policy)

@@ -49,7 +49,7 @@ class Distributed(Runner):
                 f"give workers=N or 'ray'"
             )
         self._place = place_of(env, policy)
-        with _opened(env, self._place) as place:
+        with _open(env, self._place) as place:
             self._spaces, self.resets = (place.observation_space, place.action_space), advise_resets(place)
         self._backend, self._closes = backend, closes
         self._scheduler = Scheduler(backend, episode_timeout)
@@ -126,7 +126,7 @@ def place_of(env: Any, policy: Policy) -> Place:
 
 
 @contextmanager
-def _opened(env: Any, place: Place) -> Iterator[CompiledEnv | GymnasiumSampler]:
+def _open(env: Any, place: Place) -> Iterator[CompiledEnv | GymnasiumSampler]:
     """The environment here, to ask for its spaces and the length of its episodes."""
     if isinstance(env, GymnasiumSampler) or isinstance(place.env, CompiledEnv):
         yield env

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bpsearch._core.npz import open_file, read_npz
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.sampling.packing import pack, unpack
 from bpsearch.sampling.trajectories import Trajectories
@@ -64,7 +64,7 @@ def load_npz(path: str | Path) -> Delivery:
         raise InvalidTrajectoriesError(f"cannot read episodes from {path}: {error}") from error
     if found != FORMAT:
         raise InvalidTrajectoriesError(
-            f"{path} does not hold episodes: expected the format {FORMAT!r}, got {shown(found)!r}"
+            f"{path} does not hold episodes: expected the format {FORMAT!r}, got {show(found)!r}"
         )
     try:
         return Delivery(unpack(arrays), request)

@@ -8,7 +8,7 @@ import numpy as np
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import quote
 from bpsearch._core.foreign import own_array
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidTrajectoriesError
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -52,7 +52,7 @@ def unpack(arrays: Mapping[str, NumpyArray]) -> Trajectories:
     for name in ("lengths", "actions", "rewards", "log_probs"):
         if name not in arrays:
             raise InvalidTrajectoriesError(
-                f"the array {name!r} is missing; there are {shown(', '.join(sorted(arrays)))}"
+                f"the array {name!r} is missing; there are {show(', '.join(sorted(arrays)))}"
             )
     known = [key for name in _KNOWN for key in _keys(name, arrays)]
     arrays = {name: own_array(name, arrays[name], error=InvalidTrajectoriesError) for name in known}
@@ -79,17 +79,17 @@ def unpack(arrays: Mapping[str, NumpyArray]) -> Trajectories:
         )
     mask = np.arange(steps) < lengths[:, None]
 
-    def padded(rows: NumpyArray) -> NumpyArray:
+    def pad(rows: NumpyArray) -> NumpyArray:
         result = np.zeros((*mask.shape, *rows.shape[1:]), rows.dtype)
         result[mask] = rows
         return result
 
-    fields = {name: padded(arrays[name]) for name in ("actions", "rewards", "log_probs")}
-    observations = _tree("observations", {key: padded(arrays[key]) for key in _keys("observations", arrays)})
+    fields = {name: pad(arrays[name]) for name in ("actions", "rewards", "log_probs")}
+    observations = _tree("observations", {key: pad(arrays[key]) for key in _keys("observations", arrays)})
     finals = _tree("final_observations", {key: arrays[key] for key in _keys("final_observations", arrays)})
     if observations is None:
         raise InvalidTrajectoriesError(
-            f"the array 'observations' is missing; there are {shown(', '.join(sorted(arrays)))}"
+            f"the array 'observations' is missing; there are {show(', '.join(sorted(arrays)))}"
         )
     resets = _tree("resets", {key: arrays[key] for key in _keys("resets", arrays)})
     origin = {name: arrays[name] for name in _ORIGIN if name in arrays}
@@ -137,6 +137,6 @@ def _tree(name: str, arrays: dict[str, NumpyArray]) -> Any:
             if not isinstance(inner, dict):
                 break
         if not isinstance(inner, dict) or last in inner:
-            raise InvalidTrajectoriesError(f"{shown(key)} cannot be both an array and a dict of arrays")
+            raise InvalidTrajectoriesError(f"{show(key)} cannot be both an array and a dict of arrays")
         inner[last] = array
     return tree or None

@@ -81,13 +81,13 @@ class Records:
         The number of steps of a batch is its longest episode's rounded up to a power of two (at most the horizon), so
         that whatever is compiled for one batch fits most of the others.
         """
-        whole, finals = self._sort(_rounded(self._lengths, horizon)), self._finals
+        whole, finals = self._sort(_round_up(self._lengths, horizon)), self._finals
         if len(counts) == 1:
             return [Trajectories(**whole, final_observations=finals)]
         ends = np.cumsum(counts).tolist()
         batches = []
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
-            rows, steps = slice(start, end), slice(_rounded(self._lengths[start:end], horizon))
+            rows, steps = slice(start, end), slice(_round_up(self._lengths[start:end], horizon))
             part = jax.tree_util.tree_map(lambda array: array[rows, steps].copy(), whole)  # noqa: B023
             last = jax.tree_util.tree_map(lambda array: array[rows].copy(), finals)  # noqa: B023
             batches.append(Trajectories(**part, final_observations=last))
@@ -126,7 +126,7 @@ class Records:
         return {**sorted_columns, "mask": np.arange(steps) < self._lengths[:, None]}
 
 
-def _rounded(lengths: NumpyArray, horizon: int | None) -> int:
+def _round_up(lengths: NumpyArray, horizon: int | None) -> int:
     steps = 1 << (int(lengths.max()) - 1).bit_length()
     return steps if horizon is None else min(steps, horizon)
 

@@ -13,7 +13,7 @@ from bpsearch._core.checks import quote
 from bpsearch.envs.observations import empty_observations, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import InvalidActionError, InvalidTrajectoriesError, NeverEndingError
-from bpsearch.policies.base import Policy, clipped
+from bpsearch.policies.base import Policy, clip_to
 from bpsearch.policies.chosen_starts import StartWeights
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.seeds import episode_numbers, offered_starts
@@ -84,7 +84,7 @@ class Stepper:
             records.before(self.place[running], step[running], seen, actions[own], log_probs[own])
             executed = executed[rows.of_slot]
             self._check_actions(slots.action_space, executed, running, step)
-            given = clipped(slots.action_space, executed) if bounded else executed
+            given = clip_to(slots.action_space, executed) if bounded else executed
             self._obey(slots.step, running.tolist(), given, step, 1)
             records.after(slots.rewards[running])
             self._check_rewards(slots.rewards, step)

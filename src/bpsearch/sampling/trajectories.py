@@ -168,11 +168,11 @@ class Trajectories:
             raise InvalidTrajectoriesError("the batches must have observations and actions of the same shapes")
         horizon = max(batch.mask.shape[1] for batch in batches)
 
-        def joined(name: str) -> Any:
-            values = [_padded(getattr(batch, name), horizon) for batch in batches]
+        def join(name: str) -> Any:
+            values = [_pad(getattr(batch, name), horizon) for batch in batches]
             return jax.tree_util.tree_map(lambda *arrays: np.concatenate(arrays), *values)
 
-        def stacked(name: str) -> Any:
+        def stack(name: str) -> Any:
             values = [getattr(batch, name) for batch in batches]
             if any(value is None for value in values):
                 return None
@@ -183,12 +183,12 @@ class Trajectories:
         first = parameters[0]
         same = first is not None and all(p is not None and np.array_equal(p, first) for p in parameters)
         return Trajectories(
-            **{name: joined(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
-            final_observations=stacked("final_observations"),
+            **{name: join(name) for name in ("observations", "actions", "rewards", "log_probs", "mask")},
+            final_observations=stack("final_observations"),
             behavior_parameters=first if same else None,
             seed=batches[0].seed if len(batches) == 1 else None,
-            resets=stacked("resets") if len(resets) == 1 else None,
-            margins=stacked("margins"),
+            resets=stack("resets") if len(resets) == 1 else None,
+            margins=stack("margins"),
         )
 
 
@@ -230,7 +230,7 @@ def _checked_margins(value: Any, episodes: int) -> NumpyArray:
     return margins
 
 
-def _padded(tree: Observations, horizon: int) -> Any:
+def _pad(tree: Observations, horizon: int) -> Any:
     def pad(array: NumpyArray) -> NumpyArray:
         if array.shape[1] == horizon:
             return array

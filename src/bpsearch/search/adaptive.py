@@ -193,7 +193,7 @@ def _propose(
     spread: Array | None,
 ) -> tuple[AdaptiveState, Array, Array]:
     """Take the batch into the sums; propose δ, 0 where nothing can be gained, and b."""
-    state, deviation = _added(search, state, weights, plain, scores, spread)
+    state, deviation = _add(search, state, weights, plain, scores, spread)
     fits, left_out = _fits(state, weights, deviation, scores)
     state = replace(state, held_out=MEMORY * state.held_out + _held_out_sums(weights, deviation, left_out))
     shares, ratios = _gains(state, fits, search.caution, known_spread=spread is not None)
@@ -223,7 +223,7 @@ def _propose(
     return state, step, jnp.where(moves, mean + signed, 0.0)
 
 
-def _added(
+def _add(
     search: AdaptiveBPG, state: AdaptiveState, weights: Array, plain: Array, scores: Array, spread: Array | None
 ) -> tuple[AdaptiveState, Array]:
     """The sums with the batch, and the batch's deviations Y − Ȳ."""

@@ -204,7 +204,7 @@ def _fit(state: StartState, candidate: int) -> tuple[NumpyArray, float]:
     """Coefficients and offset of one candidate."""
     sums = np.asarray(state.sums)
     moments = Moments(float(sums[0, 0]), sums[0, 1:-1], float(sums[0, -1]), sums[1:-1, 1:-1], sums[1:-1, -1])
-    slope = CANDIDATES[candidate].solve(state.scale.shape[1], *moments.centered())
+    slope = CANDIDATES[candidate].solve(state.scale.shape[1], *moments.center())
     return slope, float((moments.target - moments.row @ slope) / moments.count)
 
 

@@ -87,9 +87,9 @@ def decode_facts(data: object, name: str) -> tuple[str, dict[str, Any]]:
     try:
         kind, facts = _loads(body)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _damaged(name, "facts", error) from error
+        raise _damage_error(name, "facts", error) from error
     if not isinstance(kind, str) or not isinstance(facts, dict):
-        raise _damaged(name, "facts", "expected a text and a dict")
+        raise _damage_error(name, "facts", "expected a text and a dict")
     return kind, facts
 
 
@@ -137,7 +137,7 @@ def decode_arrays(data: object, name: str) -> dict[str, NDArray[Any]]:
             arrays[header.name] = _array(header, body[start : start + header.bytes])
             start += header.bytes
     except (TypeError, ValueError, RecursionError, MemoryError, struct.error, zlib.error) as error:
-        raise _damaged(name, "arrays", error) from error
+        raise _damage_error(name, "arrays", error) from error
     return arrays
 
 
@@ -154,7 +154,7 @@ def decode_record(data: object, name: str) -> tuple[str, dict[str, Any], dict[st
         StoreError: some of the bytes are not those that were written.
     """
     if not isinstance(data, bytes) or len(data) < _LENGTH.size:
-        raise _damaged(name, "content", "it is too short")
+        raise _damage_error(name, "content", "it is too short")
     end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
     return *decode_facts(data[_LENGTH.size : end], name), decode_arrays(data[end:], name)
 
@@ -178,10 +178,10 @@ def _seal(body: bytes, name: str, part: str) -> bytes:
 
 def _unseal(data: object, name: str, part: str) -> memoryview:
     if not isinstance(data, bytes):
-        raise _damaged(name, part, f"expected bytes, got {type(data).__name__}")
+        raise _damage_error(name, part, f"expected bytes, got {type(data).__name__}")
     body = memoryview(data)[_CHECKSUM_BYTES:]
     if data[:_CHECKSUM_BYTES] != _checksum(body, name, part):
-        raise _damaged(name, part, "their checksum does not fit")
+        raise _damage_error(name, part, "their checksum does not fit")
     return body
 
 
@@ -190,7 +190,7 @@ def _checksum(body: bytes | memoryview, name: str, part: str) -> bytes:
     return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES, key=key).digest()
 
 
-def _damaged(name: str, part: str, reason: object) -> StoreError:
+def _damage_error(name: str, part: str, reason: object) -> StoreError:
     # Whatever the reason quotes comes from a file, and must not reach a terminal as it is.
     text = str(reason) or type(reason).__name__
     text = text if text.isprintable() else ascii(text)[1:-1]

@@ -173,7 +173,7 @@ class ComparisonStudy:
         if self._size() <= 0:
             raise RequestError(f"all {self.episodes} episodes of each policy were asked; give more episodes to go on")
         for name in running:
-            if not self._told(name) and not self.studies[name].outstanding:
+            if not self._was_told(name) and not self.studies[name].outstanding:
                 self.studies[name].ask()
                 return self._turning(name)
         waiting = ", ".join(turning.name for turning in self.outstanding)
@@ -275,7 +275,7 @@ class ComparisonStudy:
     def _run_round(self, runners: Mapping[str, tuple[Runner, int]]) -> None:
         now = self.rounds
         for name in self.running:
-            if self._told(name):  # before it was closed or killed
+            if self._was_told(name):  # before it was closed or killed
                 continue
             if not self.studies[name].outstanding:
                 self.studies[name].ask()
@@ -286,7 +286,7 @@ class ComparisonStudy:
             self.tell(turning, batch)
         assert self.rounds == now + 1
 
-    def _told(self, name: str) -> bool:
+    def _was_told(self, name: str) -> bool:
         return self.rounds in self.studies[name].sequential_values()
 
     def _size(self) -> int:
@@ -304,7 +304,7 @@ class ComparisonStudy:
 
     def _advance(self) -> None:
         """Count the rounds that are complete."""
-        while self.running and all(map(self._told, self.running)):
+        while self.running and all(map(self._was_told, self.running)):
             turns = {}
             for name in self.running:
                 study = self.studies[name]

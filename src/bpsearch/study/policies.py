@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import PolicyFileError, StoreError
 from bpsearch.policies.base import Policy
 from bpsearch.policies.files import of_parts, parts_of
@@ -37,7 +37,7 @@ def policy_kind(settings: Mapping[str, Any]) -> str:
     policy = settings.get("policy")
     kind = policy.get("kind") if isinstance(policy, Mapping) else None
     if not isinstance(kind, str):
-        raise StoreError(f"the study does not say of which kind its policy is, got {shown(repr(policy))}")
+        raise StoreError(f"the study does not say of which kind its policy is, got {show(repr(policy))}")
     return kind
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer
-from bpsearch._core.interrupts import undisturbed
+from bpsearch._core.interrupts import hold_interrupts
 from bpsearch._core.jaxtools import pytree, replace, to_numpy
 from bpsearch.errors import RequestError, StoreError
 from bpsearch.estimands import Estimand
@@ -78,7 +78,7 @@ class Progress:
 
     def ask(self, entry: Entry, behavior: Policy) -> None:
         """Give a request out: what fixes it is kept until it is settled."""
-        with undisturbed():
+        with hold_interrupts():
             if self.recorder is not None:
                 self.recorder.ask(entry, to_numpy(behavior.flat))
             self.entries.append(entry)
@@ -90,7 +90,7 @@ class Progress:
         valued, states, info = self._take_in(fixed, batch)
         explained = float(info.explained)
         told = entry.tell(len(self.batches))
-        with undisturbed():
+        with hold_interrupts():
             if self.recorder is not None:
                 parameters = to_numpy(self.method.search.behavior(fixed.search).flat)
                 changes = self._cache_changes(states, explained, len(self.batches) + 1, entry.number)
@@ -106,7 +106,7 @@ class Progress:
     def abandon(self, entry: Entry, reason: str) -> None:
         """Wait no longer for an open request."""
         given_up = entry.abandon(reason)
-        with undisturbed():
+        with hold_interrupts():
             if self.recorder is not None:
                 changes = self._cache_changes(self.states, self.explained, len(self.batches), entry.number)
                 self.recorder.abandon(given_up, changes)

@@ -11,8 +11,8 @@ import numpy as np
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_integer, check_type
 from bpsearch._core.clock import now
-from bpsearch._core.interrupts import undisturbed
-from bpsearch._core.texts import shown
+from bpsearch._core.interrupts import hold_interrupts
+from bpsearch._core.texts import show
 from bpsearch._core.versions import versions
 from bpsearch.errors import BPSearchError, InvalidArgumentError, StoreError
 from bpsearch.inference.stopping import Ended
@@ -71,7 +71,7 @@ def understood(journal: Journal | None) -> Iterator[None]:
         if journal is None or not len(journal):
             raise
         raise StoreError(
-            f"{journal} holds a study that this program cannot take up: {type(error).__name__}: {shown(error)}"
+            f"{journal} holds a study that this program cannot take up: {type(error).__name__}: {show(error)}"
         ) from error
 
 
@@ -148,7 +148,7 @@ class Recorder:
             if first.kind != "made" or first.facts.get("format") != FORMAT:
                 raise StoreError(
                     f"{self.journal} holds a study of another version: this program reads format {FORMAT}, got "
-                    f"{shown(repr(first.facts.get('format', 'none')))}"
+                    f"{show(repr(first.facts.get('format', 'none')))}"
                 )
             with understood(self.journal):
                 return _gather(first, [self.journal.facts(i) for i in range(1, len(self.journal))])
@@ -168,7 +168,7 @@ class Recorder:
         return self.journal.event(position).arrays["parameters"]
 
     def _append(self, event: Event, cache: Mapping[str, Event | None] | None = None) -> int:
-        with undisturbed():
+        with hold_interrupts():
             position = self._known()
             self.journal.append(event, position=position, cache=cache or {})
             self._length = position + 1
@@ -226,11 +226,11 @@ def _gather(first: Event, later: list[tuple[str, dict[str, Any]]]) -> History:
                 if kind == "asked":
                     asked_at[entry.number] = position
             else:
-                raise StoreError(f"event {position} is of a kind that this program does not know: {shown(kind)!r}")
+                raise StoreError(f"event {position} is of a kind that this program does not know: {show(kind)!r}")
         except StoreError:
             raise
         except (InvalidArgumentError, KeyError, TypeError, ValueError) as error:
-            raise StoreError(f"event {position} is not one of this program: {shown(repr(error))}") from error
+            raise StoreError(f"event {position} is not one of this program: {show(repr(error))}") from error
     if sorted(entries) != list(range(len(entries))):
         raise StoreError(f"the requests are not numbered one after the other, but {sorted(entries)!r:.200}")
     facts = {name: first.facts[name] for name in ("identity", "created", "versions")}

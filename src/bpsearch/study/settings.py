@@ -15,7 +15,7 @@ import numpy as np
 
 from bpsearch import control_variates, estimands, estimators, inference, methods, search
 from bpsearch._core.checks import check_integer
-from bpsearch._core.texts import shown
+from bpsearch._core.texts import show
 from bpsearch.errors import InvalidArgumentError, SettingsMismatchError, StoreError
 from bpsearch.estimators.base import Estimator
 
@@ -60,7 +60,7 @@ def build(description: Any) -> Any:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise StoreError(
-            f"the study has settings that this program does not know: {shown(error) or type(error).__name__}"
+            f"the study has settings that this program does not know: {show(error) or type(error).__name__}"
         ) from error
 
 
@@ -74,13 +74,13 @@ def _build(description: Any) -> Any:
         found = own.get(description["estimator"])
         if found is None or "code" in description:
             raise StoreError(
-                f"the study uses the estimator {shown(description['estimator'])!r}, which is not one of bpsearch: open "
+                f"the study uses the estimator {show(description['estimator'])!r}, which is not one of bpsearch: open "
                 f"the study from Python with Study(policy, method, store=...)"
             )
         return found
     if "function" in description:
         raise StoreError(
-            f"the study uses the function {shown(description['function'])!r}, which no file can hold: open the study "
+            f"the study uses the function {show(description['function'])!r}, which no file can hold: open the study "
             f"from Python with Study(policy, method, estimand=..., store=...)"
         )
     if "tuple" in description:
@@ -100,7 +100,7 @@ def check_same(stored: dict[str, Any], given: dict[str, Any], where: str) -> Non
     differ = [name for name in {**old, **new} if not _equal(old.get(name), new.get(name))]
     # Where the class is another, its fields say nothing more.
     roots = [name for name in differ if not any(name.startswith(f"{other}.") for other in differ)]
-    changed = [f"{name} (stored {shown(repr(old.get(name)))}, given {shown(repr(new.get(name)))})" for name in roots]
+    changed = [f"{name} (stored {show(repr(old.get(name)))}, given {show(repr(new.get(name)))})" for name in roots]
     if changed:
         raise SettingsMismatchError(
             f"{where} holds a study with other settings: {', '.join(changed)}; use the same settings to go on with it, "
@@ -187,7 +187,7 @@ def _own_class(name: str) -> type:
     found = _own_classes().get(name)
     if found is None or not (dataclasses.is_dataclass(found) or issubclass(found, Enum)):
         raise StoreError(
-            f"the study uses {shown(name)!r}, which is not a class of bpsearch's searches: open the study from Python "
+            f"the study uses {show(name)!r}, which is not a class of bpsearch's searches: open the study from Python "
             f"with Study(policy, method, store=...)"
         )
     return found

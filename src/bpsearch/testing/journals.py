@@ -93,7 +93,7 @@ def check_new(make: Make, reopen: Reopen) -> None:
         _equal(journal.cached("anything"), None, "an entry that was never made")
         for position in (0, -1, 2**70):
             for read in (journal.facts, journal.event):
-                with _refused(StoreError, f"event {position} is missing"):
+                with _expect(StoreError, f"event {position} is missing"):
                     read(position)
 
 
@@ -134,7 +134,7 @@ def check_compare_and_set(make: Make, reopen: Reopen) -> None:
         journal.append(Event("first"), position=0, cache={"kept": Event("old"), "gone": Event("old")})
         for position in (0, 2, 10**6):
             cache = {"kept": Event("new"), "gone": None, "more": Event("new")}
-            with _refused(StoreLockedError, "another writer"):
+            with _expect(StoreLockedError, "another writer"):
                 journal.append(Event("x"), position=position, cache=cache)
         _equal(len(journal), 1, "the number of events after refused ones")
         _equal(journal.event(0).kind, "first", "the event whose place another wanted")
@@ -177,9 +177,9 @@ def check_what_cannot_be_kept(make: Make, reopen: Reopen) -> None:
     ]
     with make() as journal:
         for event in events:
-            with _refused(InvalidArgumentError):
+            with _expect(InvalidArgumentError):
                 journal.append(event, position=0)
-            with _refused(InvalidArgumentError):
+            with _expect(InvalidArgumentError):
                 journal.append(Event("a"), position=0, cache={"c": event})
         _equal((len(journal), journal.cached("c")), (0, None), "what is left of refused events")
 
@@ -196,12 +196,12 @@ def check_readers(make: Make, reopen: Reopen) -> None:
                     _equal((len(reader), _kind(reader, "c")), (1, "old"), "what is seen within one view")
                 _equal((len(reader), _kind(reader, "c")), (1, "old"), "what is seen within one view")
             _equal((len(reader), _kind(reader, "c")), (2, "new"), "what is seen after it")
-            with _refused(StoreLockedError):
+            with _expect(StoreLockedError):
                 reader.append(Event("c"), position=2)
-            with _refused(StoreLockedError):
+            with _expect(StoreLockedError):
                 reader.forget()
         with journal.reading():
-            with _refused(StoreLockedError):
+            with _expect(StoreLockedError):
                 journal.append(Event("c"), position=2)
             _equal(len(journal), 2, "the number of events in a view of the writer's own")
         journal.append(Event("c"), position=2)
@@ -216,7 +216,7 @@ def check_two_writers(make: Make, reopen: Reopen) -> None:
             other = reopen(journal, read_only=False)
         journal.append(Event("first"), position=0)
         if other is not None:
-            with other, _refused(StoreLockedError):
+            with other, _expect(StoreLockedError):
                 other.append(Event("second"), position=0)
         _equal((len(journal), journal.event(0).kind), (1, "first"), "what the first writer was told is safe")
     with reopen(journal, read_only=False) as following:
@@ -261,11 +261,11 @@ def check_closing(make: Make, reopen: Reopen) -> None:
     journal.append(Event("a"), position=0)
     journal.close()
     journal.close()
-    with _refused(StoreError):
+    with _expect(StoreError):
         len(journal)
-    with _refused(StoreError):
+    with _expect(StoreError):
         journal.event(0)
-    with _refused(StoreError):
+    with _expect(StoreError):
         journal.append(Event("b"), position=1)
     reopen(journal, read_only=False).close()
 
@@ -318,7 +318,7 @@ def _same(found: NDArray[Any], expected: NDArray[Any], what: str) -> None:
 
 
 @contextmanager
-def _refused(error: type[BPSearchError], words: str = "") -> Iterator[None]:
+def _expect(error: type[BPSearchError], words: str = "") -> Iterator[None]:
     """The block ends with this error, whose text has these words."""
     try:
         yield
