@@ -166,11 +166,11 @@ def test_sizes_are_known_before_memory_is_taken():
         read_npz(zipped({"logits.npy": claiming((2,), payload=bytes(8))}))
     with pytest.raises(ValueError, match="other means than deflate"):
         read_npz(zipped({"logits.npy": claiming((2,), payload=bytes(16))}, zipfile.ZIP_LZMA))
-    with pytest.raises(ValueError, match="is no array of NumPy"):
+    with pytest.raises(ValueError, match="is not a NumPy array"):
         read_npz(zipped({"logits.npy": b"\x93NUMPY\x02\x00" + b"\xff" * 100}))
     with pytest.raises(ValueError, match="members, at most"):
         read_npz(zipped({f"{i}.npy": b"" for i in range(10_001)}))
-    with pytest.raises(ValueError, match=r"\\x1b\[31m.npy is no array"):
+    with pytest.raises(ValueError, match=r"\\x1b\[31m.npy is not a NumPy array"):
         read_npz(zipped({"\x1b[31m.npy": b""}))
 
 

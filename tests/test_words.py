@@ -233,7 +233,7 @@ def test_reasons_not_to_trust():
 
 def test_where_nothing_can_be_saved_it_says_why():
     found = estimate_of(plain_returns(), explained=0.004)
-    assert "the policy's action noise was found to explain 0% of the variance" in words.hopeless(found)
+    assert "the policy's action noise explains 0% of the variance" in words.hopeless(found)
     assert "behavior search cannot help here, because the policy's action noise" in words.describe(found)
     assert words.hopeless(estimate_of(plain_returns(), explained=0.2)) == ""
     assert words.hopeless(estimate_of(plain_returns()[:100], explained=0.004)) == "", "too few episodes to judge"
@@ -299,8 +299,8 @@ def test_the_interval_says_what_the_episodes_cannot_have_shown():
     text = words.interval_kind(roomy)
     likely = percent(1.0 - 0.05 ** (1.0 / 300.0))
     assert f"an event that none of 300 episodes showed may have a probability of up to {likely}" in text
-    assert f"{brackets(roomy.tight_interval(), roomy.value)} if nothing of the kind lurks" in text
+    assert f"{brackets(roomy.tight_interval(), roomy.value)} if there are no such events" in text
     assert roomy.tight_interval() == found.interval()
     assert roomy.savings == pytest.approx(roomy.tight_savings / 25.0)
-    assert f"({significant(roomy.tight_savings)} if nothing unseen lurks)" in "\n".join(words.describe_lines(roomy))
+    assert f"({significant(roomy.tight_savings)} if no rare event was missed)" in "\n".join(words.describe_lines(roomy))
     assert "with room for unseen events" in words.savings_basis(roomy)

@@ -151,7 +151,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
             # A header may claim to be long, too: NumPy reads at most so much of it.
             shape, fortran, dtype = _READERS[version](stream, max_header_size=_HEADER_BYTES)
         except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError, OverflowError) as error:
-            raise ValueError(f"{name} is no array of NumPy: {show(error)}") from error
+            raise ValueError(f"{name} is not a NumPy array: {show(error)}") from error
         start = stream.tell()
     if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
         raise ValueError(f"{name} has the shape {show(shape)}")

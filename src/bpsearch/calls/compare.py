@@ -63,12 +63,12 @@ def compare(
             both: `{"drawn": policy, "mode": policy.mode()}`.
         seed: the same seed gives the same result; None draws one, which the result records.
         margin: call differences within ± this equivalent.
-        level: with which all verdicts are right at once.
+        level: the confidence that all verdicts are right at once.
         reference: compare all others with this one; by default all pairs are compared.
         target: go on until half the width of each difference's interval is at most this, or a `Target` says so, in
             place of until all is decided. `Target(seconds=...)` only limits the time.
         stop_early: False runs all episodes; then `fixed_interval` holds, too, which is narrower.
-        drop_losers: run a policy no more that is clearly worse than another: to find the best of many.
+        drop_losers: stop running a policy that is clearly worse than another; to find the best of many.
         failure: compare probabilities of this event in place of expected returns: as for `evaluate`. The one that is
             "better" fails more often.
         estimand: as for `evaluate`.

@@ -61,9 +61,9 @@ def evaluate(
             a search through those that came near, and "starts", which runs the policy from starts near the failure,
             deterministic policies too. All are unbiased. On tables with rare actions "auto" moves to the closed form
             where that promises far more. Of a failure "auto" is "levels" if the policy is a table and it is known how
-            near an episode came, else "bpg". A `Method` or a search of your own serves as well.
+            near an episode came, else "bpg". A `Method` or a search of your own also works.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
-            `evaluate_policy` does by default. Both are questions that make sense; the result says which was answered.
+            `evaluate_policy` does by default. The result says which question was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
         target: stop when half the width of the 95% anytime-valid interval is at most this; or a `Target`.
         failure: estimate the probability of this event in place of the expected return: a comparison of `return` or

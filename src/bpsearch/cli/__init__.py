@@ -132,7 +132,7 @@ def reproduce(
     out: Out = Path("runs/paper"),
     as_json: AsJson = False,
 ) -> None:
-    """Run the paper's experiments and print what became of its claims.
+    """Run the paper's experiments and check its claims.
 
     Finished trials are kept in the directory: after Ctrl-C the same command goes on from there.
     """

@@ -45,7 +45,7 @@ def compare(
     method: MethodName = "auto",
     seed: Seed = None,
     margin: Annotated[float | None, typer.Option(help="Call differences within ± this equivalent.")] = None,
-    level: Annotated[float, typer.Option(help="With which all verdicts are right at once.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence that all verdicts are right at once.")] = 0.95,
     reference: Annotated[
         str | None, typer.Option(help="Compare all others with this one; by default all pairs.")
     ] = None,
@@ -55,7 +55,7 @@ def compare(
     time_limit: Annotated[float | None, typer.Option(help="Start no round after this many seconds.")] = None,
     stop_early: Annotated[bool, typer.Option(help="Stop when all is decided.")] = True,
     drop_losers: Annotated[
-        bool, typer.Option("--drop-losers", help="Run one no more that is clearly worse than another.")
+        bool, typer.Option("--drop-losers", help="Stop running a policy that is clearly worse than another.")
     ] = False,
     failure: Annotated[
         str | None, typer.Option(help="Compare probabilities instead: 'return < -100', 'length >= 500', ...")

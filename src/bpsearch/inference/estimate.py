@@ -101,7 +101,7 @@ class Estimate:
 
     @property
     def tight_savings(self) -> float | None:
-        """The same without that room: what was saved if nothing lurks that no episode has shown."""
+        """The same without that room: what was saved if the episodes missed no rare event."""
         return self._savings(self.tight_error)
 
     def interval(self, level: float = 0.95) -> Interval | None:
@@ -120,7 +120,7 @@ class Estimate:
     def tight_interval(self, level: float = 0.95) -> Interval | None:
         """The interval of this level that the spread of the values tells, for a number of episodes fixed in advance.
 
-        It holds if nothing lurks that no episode has shown: in an environment without rare events of its own.
+        It holds if the episodes missed no rare event: in an environment that has none of its own.
         """
         if self.counted or self.tight_error is None:
             return self.interval(level)

@@ -35,7 +35,7 @@ class Plan:
         action_share: the share of the variance that comes from the policy's actions: the most that any method can
             remove that chooses actions or subtracts their luck; None if the pilot cannot tell.
         savings: how many times smaller the variance of `auto` is than Monte Carlo's, if `auto` learns from as many
-            episodes as the pilot had and nothing lurks that they have not shown; None if the pilot cannot tell.
+            episodes as the pilot had and they missed no rare event; None if the pilot cannot tell.
         largest_savings: what the savings cannot exceed with any number of episodes, by the upper end of
             `action_share`; None if no limit is known.
         halfwidth: half the wanted interval's width, in units of the return; None if none was wanted.

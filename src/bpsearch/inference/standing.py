@@ -19,7 +19,7 @@ class Design:
         names: of the policies, or of the environments.
         reference: the one that all others are compared with; None compares all pairs.
         margin: differences within ± this are equivalent; None if none is.
-        level: with which all verdicts are right at once. Each of m differences has the level 1 − (1 − level)/m
+        level: the confidence that all verdicts are right at once. Each of m differences has the level 1 − (1 − level)/m
             (Bonferroni): no procedure that is valid for directions at any time, and for any dependence, is known to
             gain much on it.
         tightest: the number of pairs at which the intervals are to be narrow.

@@ -32,7 +32,7 @@ def save_policy(policy: Policy, path: str | Path, *, request: str = "", how: str
     """Write `policy` to `path`: its kind and its arrays.
 
     Of a policy that is no table, no network of bpsearch and no mixture of two, a torch module for instance, only the
-    flat parameters are written (`parameters`): load the policy by its own means and give it those by `with_flat`.
+    flat parameters are written (`parameters`): load the policy with its own library and give it those by `with_flat`.
 
     Args:
         policy: the policy.
@@ -84,7 +84,7 @@ def of_parts(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray], depth: 
         return _mixture(texts, arrays, depth)
     if not is_complete(kind):
         raise PolicyFileError(
-            f"only the parameters of a {show(kind)} are kept; load the policy itself by its own means, and give it "
+            f"only the parameters of a {show(kind)} are kept; load the policy itself with its own library, and give it "
             f"these parameters by policy.with_flat(parameters). {show(texts.get('how', ''), 1000)}".strip()
         )
     try:

@@ -91,8 +91,8 @@ def savings_text(found: Difference) -> str:
         return ""
     tight = found.tight_savings
     room = tight is not None and tight > 1.05 * found.savings
-    lurks = f", {significant(tight)} if nothing unseen lurks" if room else ""
-    why = f" ({' times '.join(parts)}{lurks})" if parts else ""
+    missed = f", {significant(tight)} if no rare event was missed" if room else ""
+    why = f" ({' times '.join(parts)}{missed})" if parts else ""
     return f"two independent Monte Carlo evaluations need {significant(found.savings)} times as many episodes{why}"
 
 

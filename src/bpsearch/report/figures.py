@@ -99,7 +99,7 @@ def _returns(data: Episodes) -> Drawing:
 def _corrected_returns(data: Episodes) -> Drawing:
     title = "Returns, and what is left of them"
     text = (
-        "The values are the returns without what starts and the policy's own random choices were found to explain: of "
+        "The values are the returns without what starts and the policy's own random choices explain: of "
         "the same mean, and the closer together, the fewer episodes are needed."
     )
     shown = {COLORS["green"]: ("returns", data.returns), COLORS["blue"]: ("values", data.values)}

@@ -88,7 +88,7 @@ def room(estimate: Estimate) -> str:
         return ""
     likely = percent(binomial_upper_bound(0, estimate.episodes, 0.95))
     tight = estimate.tight_interval()
-    known = "" if tight is None else f"; {brackets(tight, estimate.value)} if nothing of the kind lurks"
+    known = "" if tight is None else f"; {brackets(tight, estimate.value)} if there are no such events"
     return (
         f"an event that none of {_episodes(estimate)} showed may have a probability of up to {likely}, and there is "
         f"room for one that moves the return as far as any was seen to lie{known}"
@@ -234,7 +234,7 @@ def hopeless(estimate: Estimate) -> str:
     if share is None or share > NOTHING_EXPLAINED or episodes < ENOUGH_TO_JUDGE:
         return ""
     return (
-        f"the policy's action noise was found to explain {max(share, 0.0):.0%} of the variance of the returns; the "
+        f"the policy's action noise explains {max(share, 0.0):.0%} of the variance of the returns; the "
         f"rest comes from the environment and its starts, or from actions in a way that {episodes} episodes do not show"
     )
 
@@ -309,7 +309,7 @@ def describe_lines(estimate: Estimate) -> tuple[str, ...]:
 
 
 def _describe_savings(estimate: Estimate) -> str:
-    more = f" ({significant(estimate.tight_savings)} if nothing unseen lurks)" if roomy(estimate) else ""
+    more = f" ({significant(estimate.tight_savings)} if no rare event was missed)" if roomy(estimate) else ""
     return f"{significant(estimate.savings)}{more}"
 
 
