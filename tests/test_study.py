@@ -27,6 +27,7 @@ from bpsearch.paper.trials import Trials
 from bpsearch.report import words
 from bpsearch.runners import InProcess
 from bpsearch.search import normalized
+from bpsearch.search.adaptive import FIRST_WEIGHT
 
 MDP = bps.envs.gridworld()
 POLICY = bps.shipped_policy("gridworld-early")
@@ -215,7 +216,7 @@ def test_values_that_are_all_the_same_have_no_error_whatever_their_binary_digits
 
 
 def test_batches_that_count_differently_are_combined_without_bias():
-    """Weights fixed in advance: the mean, its error by simulation, and a study whose first batch counts half."""
+    """Weights fixed in advance: the mean, its error by simulation, and a study whose first batch counts less."""
     rng = np.random.default_rng(0)
     draws = [(rng.normal(scale=3.0, size=(4000, 20)), 0.5), (rng.normal(size=(4000, 30)), 1.0)]
     valuation = bps.Valuation(importance_sampling)
@@ -233,28 +234,31 @@ def test_batches_that_count_differently_are_combined_without_bias():
     study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=4)
     told = []
     estimate = study.run(MDP, episodes=300, on_batch=lambda _, info: told.append(info.values))
-    assert estimate.value == pytest.approx((0.5 * told[0].sum() + told[1].sum() + told[2].sum()) / 250)
+    means = [values.mean() for values in told]
+    assert estimate.value == pytest.approx(np.average(means, weights=[FIRST_WEIGHT, 1.0, 1.0]))
     assert estimate.value == pytest.approx(estimate.history.values[-1])
     assert estimate.std_error == pytest.approx(estimate.history.std_errors[-1])
 
 
 def test_what_a_batch_counts_is_fixed_when_it_is_asked_whichever_batches_come_back():
-    """Three requests before any episode: the policy itself runs them, so each counts half of what is to come."""
+    """Three requests before any episode: the policy itself runs them, so each counts less than what is to come."""
 
     def told(*numbers):
         study = bps.Study(POLICY, bps.AdaptiveBPG(), seed=4)
         requests = [study.ask() for _ in range(3)]
         for number in numbers:
             study.tell(number, bps.sample(MDP, requests[number].behavior, 40, seed=4, batch=number))
-        assert all(weight == 0.5 for _, _, weight in study.sequential_values().values())
+        assert all(weight == FIRST_WEIGHT for _, _, weight in study.sequential_values().values())
         return study.estimate()
 
     whole = told(2, 0, 1)
     values = whole.data.values.reshape(3, 40).mean(axis=1)
-    assert whole.value == pytest.approx((0.375 * values[0] + 0.5 * values[1] + values[2]) / 1.875)
+    second = FIRST_WEIGHT
+    first = FIRST_WEIGHT * (second + 1.0) / 2.0
+    assert whole.value == pytest.approx(np.average(values, weights=[first, second, 1.0]))
     assert whole.sequence.mean == pytest.approx(values.mean())
     later = told(2, 1)
-    assert later.value == pytest.approx((0.5 * values[1] + values[2]) / 1.5)
+    assert later.value == pytest.approx(np.average(values[1:], weights=[second, 1.0]))
     assert later.sequence.mean == pytest.approx(values[1:].mean())
 
 

@@ -26,6 +26,7 @@ SMALLEST_EFFECTIVE_SHARE = 0.8  # of the effective sample size that is predicted
 CANDIDATES = (1.0, 10.0, 100.0, 1000.0)  # strengths of the prior "this parameter explains nothing", in episodes
 LARGEST_RATIO = 0.97  # predicted variance relative to Monte Carlo's; above it there is nothing to gain
 MEMORY = 0.95  # weight of a batch's held-out errors against the next batch's
+FIRST_WEIGHT = 0.6  # of an episode of the first batch, relative to later ones
 
 
 @pytree()
@@ -145,12 +146,12 @@ class AdaptiveBPG(CompiledSearch[AdaptiveState], numbers=("model",)):
         return float(state.shift)
 
     def weight(self, state: AdaptiveState) -> float:
-        """A half in the first batch.
+        """Less in the first batch, `FIRST_WEIGHT`.
 
-        Where the search helps, later batches are worth far more than the first, which the policy itself runs; where it
-        does not, little is lost: 2.5% of the variance with ten batches.
+        Where the search helps, later batches are worth far more than the first, which the policy itself runs. Where it
+        does not, K batches of one size lose (ω² + K − 1) K / (ω + K − 1)² − 1 of the variance: 1.6% for K = 10.
         """
-        return 1.0 if state.objective.batches else 0.5
+        return 1.0 if state.objective.batches else FIRST_WEIGHT
 
     def update(self, state: AdaptiveState, batch: Trajectories) -> tuple[AdaptiveState, Info]:
         """Value the batch with the b_i that was fixed before it, then choose b_{i+1} and θ_{i+1}."""
