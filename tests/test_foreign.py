@@ -195,9 +195,9 @@ def test_mixtures_are_nested_only_so_deep(tmp_path):
     np.savez(tmp_path / "deep.npz", format="bpsearch policy 1", **nested(40))
     with pytest.raises(PolicyFileError, match=f"nested {MAX_DEPTH} times at most"):
         bps.load_policy(tmp_path / "deep.npz")
-    for share in (np.nan, 2.0, np.zeros(3)):
+    for share in (np.nan, 2.0, np.zeros(3), np.zeros((3, 2))):
         np.savez(tmp_path / "one.npz", format="bpsearch policy 1", **nested(1) | {"share": share})
-        with pytest.raises(PolicyFileError, match="share of a mixture"):
+        with pytest.raises(PolicyFileError, match=r"^.*share of a mixture[^\n]*$"):
             bps.load_policy(tmp_path / "one.npz")
 
 

@@ -180,7 +180,7 @@ def _read(file: BinaryIO, name: str) -> Kept:
     try:
         return of_parts(texts, arrays)
     except (KeyError, PolicyFileError) as error:
-        raise PolicyFileError(f"{name} does not hold a policy: {error}") from error
+        raise PolicyFileError(f"{name} does not hold a policy: {show(error, 1000)}") from error
 
 
 def _arrays(file: BinaryIO, name: str, only: tuple[str, ...] | None = None) -> dict[str, Any]:
