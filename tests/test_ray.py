@@ -7,6 +7,7 @@ It takes Ray (`pip install bpsearch[ray]`) and about a minute, so CI runs it apa
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 import bpsearch as bps
 from bpsearch.errors import EpisodeCrashError
+from bpsearch.methods import find_method
 from test_workers import AGENTS, bits, coin, high
 from toy_envs import RandomLength
 from worker_envs import Deadly
@@ -53,6 +55,16 @@ def test_a_table_has_the_same_bits_on_two_nodes(cluster: Any, method: str, optio
     policy, env = bps.shipped_policy("gridworld-early"), bps.envs.gridworld()
     alone = bps.evaluate(policy, env, 350, method, seed=5, **options)
     assert bits(bps.evaluate(policy, env, 350, method, seed=5, workers=cluster.address, **options)) == bits(alone)
+
+
+def test_a_lag_and_a_comparison_have_the_same_bits_on_two_nodes(cluster: Any) -> None:
+    policy, env = bps.shipped_policy("gridworld-early"), bps.envs.gridworld()
+    method = replace(find_method("bpg"), lag=1)
+    alone = bps.evaluate(policy, env, 350, method, seed=5)
+    assert bits(bps.evaluate(policy, env, 350, method, seed=5, workers=cluster.address)) == bits(alone)
+    policies = {"coin": coin(), "high": high()}
+    one, two = (bps.compare(policies, RandomLength, 120, seed=5, workers=w) for w in (None, cluster.address))
+    assert two.to_json() == one.to_json()
 
 
 def test_ray_is_the_cluster_to_which_the_process_is_connected(cluster: Any) -> None:

@@ -103,6 +103,12 @@ def test_a_table_has_the_same_bits_with_workers(two: Processes, method: str, opt
     )
 
 
+def test_a_comparison_has_the_same_bits_with_workers(two: Processes) -> None:
+    policies = {"coin": coin(), "high": high()}
+    alone = bps.compare(policies, RandomLength, 120, seed=5)
+    assert bps.compare(policies, RandomLength, 120, seed=5, workers=two).to_json() == alone.to_json()
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_any_number_of_workers_gives_the_same_bits(count: int) -> None:
     alone = bps.evaluate(high(), RandomLength, 330, "mc", seed=3)

@@ -36,17 +36,21 @@ class Method:
         valuation: values episodes.
         batch_size: episodes between two steps of the search.
         name: what results call it.
+        lag: of `Study.run`, how many of the last batches a behavior knows nothing of. With 1, workers run the next
+            batch while the search learns from the one before. It changes the numbers, and biases nothing.
     """
 
     search: AnySearch
     valuation: Valuation
     batch_size: int = 100
     name: str = ""
+    lag: int = 0
 
     def __post_init__(self) -> None:
         check_type("search", self.search, Search, "a Search")
         check_type("valuation", self.valuation, Valuation, "a Valuation")
         check_integer("batch_size", self.batch_size)
+        check_integer("lag", self.lag, at_least=0)
         if not self.name:
             parts = (type(self.search).__name__, self.valuation.estimator.name)
             object.__setattr__(self, "name", ", ".join(parts))

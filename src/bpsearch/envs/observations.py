@@ -46,6 +46,13 @@ def write(arrays: Observations, index: Any, values: Any) -> None:
         arrays[index] = values
 
 
+def take(arrays: Observations, index: Any) -> Observations:
+    """`arrays[index]`, through dicts."""
+    if isinstance(arrays, dict):
+        return {key: take(array, index) for key, array in arrays.items()}
+    return arrays[index]
+
+
 def restore(space: gymnasium.Space[Any], observations: Observations) -> Any:
     """A batch of recorded observations with tuples and texts as the environment gave them."""
     parts = split_space(space)

@@ -93,13 +93,14 @@ class CategoricalHead(Head):
         total = np.zeros(len(uniforms))
         rows = np.arange(len(uniforms))
         for part, raw in enumerate(arrays):
-            logits = raw - raw.max(axis=-1, keepdims=True)
-            cumulative = np.exp(logits).cumsum(axis=-1)
+            logits = np.array(raw.T, order="C")  # actions first: NumPy is slow along short last axes
+            logits -= logits.max(axis=0)
+            cumulative = np.exp(logits).cumsum(axis=0)
             # Divided by the total, every boundary past the last possible action is exactly 1, which no number reaches.
-            boundaries = cumulative[:, :-1] / cumulative[:, -1:]
-            chosen = (uniforms[:, part, None] >= boundaries).sum(axis=-1)
+            boundaries = cumulative[:-1] / cumulative[-1]
+            chosen = (uniforms[:, part] >= boundaries).sum(axis=0)
             actions[:, part] = chosen
-            total += logits[rows, chosen] - np.log(cumulative[:, -1])
+            total += logits[chosen, rows] - np.log(cumulative[-1])
         return self._reshape(actions + self._start), total
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:

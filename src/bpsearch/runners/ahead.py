@@ -11,7 +11,7 @@ from bpsearch.policies.base import Policy
 from bpsearch.sampling import GymnasiumSampler, sample
 from bpsearch.sampling.trajectories import Trajectories
 
-MOST = 8  # batches that may be run together
+MOST = 32  # batches that may be run together
 SECONDS = 1.0  # that they may take
 BYTES = 2**27  # that they may hold
 

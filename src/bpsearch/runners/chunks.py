@@ -20,7 +20,8 @@ from bpsearch.policies.base import Policy
 from bpsearch.sampling import GymnasiumSampler, sample, stream_size
 from bpsearch.sampling.trajectories import Trajectories
 
-_KEPT = 4  # behaviors and places that a worker keeps ready
+PLACES = 4  # that a worker keeps ready
+BEHAVIORS = 8  # the same; those of the last batches may still be needed with a lag
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Site:
     def _place(self, digest: str, blobs: Mapping[str, bytes]) -> CompiledEnv | GymnasiumSampler:
         if digest not in self._places:
             self._places[digest] = pickle.loads(blobs[digest]).open()
-            while len(self._places) > _KEPT:
+            while len(self._places) > PLACES:
                 _close(self._places.popitem(last=False)[1])
         self._places.move_to_end(digest)
         return self._places[digest]
@@ -182,7 +183,7 @@ class Site:
     def _behavior(self, digest: str, blobs: Mapping[str, bytes]) -> Policy:
         if digest not in self._behaviors:
             self._behaviors[digest] = pickle.loads(blobs[digest])
-            while len(self._behaviors) > _KEPT:
+            while len(self._behaviors) > BEHAVIORS:
                 self._behaviors.popitem(last=False)
         self._behaviors.move_to_end(digest)
         return self._behaviors[digest]

@@ -14,7 +14,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.runners.backend import Backend
 from bpsearch.runners.base import Runner
-from bpsearch.runners.chunks import Chunk, Place, digest_of, encode
+from bpsearch.runners.chunks import BEHAVIORS, Chunk, Place, digest_of, encode
 from bpsearch.runners.in_process import advise_resets
 from bpsearch.runners.scheduler import Order, Scheduler
 from bpsearch.sampling import GymnasiumSampler
@@ -55,7 +55,7 @@ class Distributed(Runner):
         self._scheduler = Scheduler(backend, episode_timeout)
         self._place_bytes = encode(self._place, "environment")
         self._place_digest = digest_of(self._place_bytes)
-        self._last: tuple[Policy, str, bytes] | None = None
+        self._behaviors: dict[int, tuple[Policy, str, bytes]] = {}  # the last few, by their identity
         if isinstance(env, CompiledEnv):
             self.discount, self.return_range = env.discount, env.return_range
 
@@ -93,10 +93,12 @@ class Distributed(Runner):
             self._backend.close()
 
     def _submit(self, behavior: Policy, episodes: int, seed: int, batch: int, repeats: int, resets: int) -> Order:
-        if self._last is None or self._last[0] is not behavior:
+        if id(behavior) not in self._behaviors:
             data = encode(behavior, "policy")
-            self._last = (behavior, digest_of(data), data)
-        _, digest, data = self._last
+            while len(self._behaviors) >= BEHAVIORS:
+                self._behaviors.pop(next(iter(self._behaviors)))
+            self._behaviors[id(behavior)] = (behavior, digest_of(data), data)
+        _, digest, data = self._behaviors[id(behavior)]
         chunk = Chunk(self._place_digest, digest, seed, batch, repeats, 0, episodes, resets=resets)
         order = Order(chunk, self._place.grain(repeats))
         self._scheduler.submit(order, {self._place_digest: self._place_bytes, digest: data})

@@ -14,6 +14,7 @@ from bpsearch._core.checks import check_choice, check_integer, check_real, check
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.observations import empty_observations
 from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
+from bpsearch.envs.whole import find_whole
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.masks import MaskedSlots
@@ -26,6 +27,7 @@ from bpsearch.sampling.trajectories import Trajectories
 # How many environments run side by side unless somebody says: the more, the less a step of the policy costs each of
 # them. Fewer where they take long to make, or where what they show is large.
 MOST_ENVS, FEWEST_ENVS, ASYNC_ENVS = 128, 8, 8
+WHOLE_ENVS = 256  # of those that are one program (`envs.whole`)
 MAX_NUM_ENVS = 100_000
 PROCESS_REPLAYS = 3  # of an episode whose process was lost
 _MAKING_SECONDS = 0.5  # that all environments together may take to be made
@@ -102,6 +104,7 @@ class GymnasiumSampler:
         if step_timeout is not None and not self._async:
             raise InvalidArgumentError("step_timeout ends a process, so it needs vectorization='async', or workers")
         self._further = FurtherStarts(priced=priced)
+        self._one_by_one = False
         self._slots = self._open()
 
     @property
@@ -169,6 +172,7 @@ class GymnasiumSampler:
         """
         began = time.perf_counter()
         behavior, policy = policy, policy.actor
+        self._make_room(policy)
         numbers = [(batch, episode) for batch, episodes in orders for episode in episodes]
         records = Records(_seen(self._slots, policy).observation_space, len(numbers))
         run = Stepper(policy, records, self.horizon, seed, numbers, repeats, behavior.starts)
@@ -225,8 +229,19 @@ class GymnasiumSampler:
             envs = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
             return VectorSlots(envs, self.step_timeout)
         first = self._factory()
+        whole = None if alone else find_whole(self._factory, first, self.num_envs or WHOLE_ENVS)
+        if whole is not None:
+            first.close()
+            return VectorSlots(whole)
         count = 1 if alone else self.num_envs or _parallel_envs(self._factory, first.observation_space)
         return EnvSlots(first, count, self._factory)
+
+    def _make_room(self, policy: Policy) -> None:
+        """One environment, if the policy's episodes run one after the other: a program of many would run all along."""
+        if self._given is None and not self._async and policy.alone != self._one_by_one:
+            self._one_by_one = policy.alone
+            self._slots.close()
+            self._slots = self._open(alone=policy.alone)
 
     def _replay(self, run: Stepper, places: Sequence[int]) -> None:
         """Run crashed episodes again, each alone: where they ran before if no other environment can be made.
@@ -252,7 +267,7 @@ class GymnasiumSampler:
                         raise _crash(run, place, crash, attempts) from crash.__cause__
         if alone is not None and self._given is None:
             alone.close()
-        self._slots = self._open()
+        self._slots = self._open(alone=self._one_by_one)
 
 
 def _seen(slots: Slots, policy: Policy) -> Slots:

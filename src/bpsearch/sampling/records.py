@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
-from bpsearch.envs.observations import empty_observations, write
+from bpsearch.envs.observations import empty_observations, take, write
 from bpsearch.sampling.groups import row_bytes
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -62,7 +62,7 @@ class Records:
     def end(self, episode: int, length: int, observations: Observations, slot: int) -> None:
         """Record that an episode has ended after `length` steps."""
         self._lengths[episode] = length
-        write(self._finals, episode, jax.tree_util.tree_map(lambda array: array[slot], observations))
+        write(self._finals, episode, take(observations, slot))
 
     def weigh_start(self, episode: int, log_weight: float) -> None:
         """Record what an episode counts for its start, as a logarithm."""
@@ -142,6 +142,8 @@ class _Blocks:
 
     def keep(self, observations: Observations) -> Observations:
         """The same, in a block if it is large."""
+        if not isinstance(observations, dict) and observations.nbytes < _LARGE:
+            return observations
         leaves, structure = jax.tree_util.tree_flatten(observations)
         if all(leaf.nbytes < _LARGE for leaf in leaves):
             return observations

@@ -2,13 +2,12 @@
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
 from bpsearch._core.arrays import Observations
-from bpsearch.envs.observations import empty_observations, write
+from bpsearch.envs.observations import empty_observations, take, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
 from bpsearch.sampling.seeds import episode_numbers, reset_seeds
@@ -80,7 +79,7 @@ class FurtherStarts:
         seed, batch, repeats = stream
         rows = range(min(CHECKED, len(episodes)))
         again = observe_starts(slots, [episode_numbers(seed, batch, episodes[row], repeats)[0] for row in rows])
-        before = _rows(trajectories.observations, (slice(len(rows)), 0))
+        before = take(trajectories.observations, (slice(len(rows)), 0))
         same = jax.tree_util.tree_map(lambda a, b: bool(np.array_equal(a, b)), before, again)
         if not all(jax.tree_util.tree_leaves(same)):
             self.refused = "starts do not come again when the environment is reset with the same seed"
@@ -104,7 +103,7 @@ def observe_starts(slots: Slots, seeds: Sequence[int]) -> Observations:
                 f"the environment failed when it was reset with one of the seeds {list(some)}, with "
                 f"{type(crash.__cause__).__name__}: {crash.__cause__}; resets='never' does without further resets"
             ) from crash.__cause__
-        write(found, slice(begin, begin + together), _rows(slots.observations, slice(len(some))))
+        write(found, slice(begin, begin + together), take(slots.observations, slice(len(some))))
     for name, space, values in parts_of(slots.observation_space, found, "observation"):
         bad = outside(space, values, 1)
         at = None if bad is None else first(bad)
@@ -113,10 +112,4 @@ def observe_starts(slots: Slots, seeds: Sequence[int]) -> Observations:
                 f"the first {name} after a reset with the seed {seeds[at[0]]} is {values[at[0]]}, which is not one of "
                 f"{space}; the batch is not counted"
             )
-    return found
-
-
-def _rows(observations: Observations, index: Any) -> Observations:
-    """`observations[index]`, through dicts."""
-    found: Observations = jax.tree_util.tree_map(lambda array: array[index], observations)
     return found

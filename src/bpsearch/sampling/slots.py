@@ -207,9 +207,11 @@ class VectorSlots(Slots):
 
     def start(self, slots: Sequence[int], seeds: Sequence[int]) -> None:
         """Reset the sub-environments of `slots`; before the first step and after a crash, all of them."""
-        by_slot = dict(zip(slots, seeds, strict=True))
         # Slots without an episode are stepped along: which seed they have does not matter.
-        every_seed: Any = seeds[0] if self._one_seed else [by_slot.get(slot, seeds[0]) for slot in range(self.count)]
+        every_seed: Any = seeds[0] if self._one_seed else [seeds[0]] * self.count
+        if not self._one_seed:
+            for slot, seed in zip(slots, seeds, strict=True):
+                every_seed[slot] = seed
         options = None
         if self._fresh and self.restarts_single:
             options = {"reset_mask": np.isin(np.arange(self.count), slots)}

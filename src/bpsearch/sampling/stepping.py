@@ -10,7 +10,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray, Observations
 from bpsearch._core.checks import quote
-from bpsearch.envs.observations import empty_observations, write
+from bpsearch.envs.observations import empty_observations, take, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import InvalidActionError, InvalidTrajectoriesError, NeverEndingError
 from bpsearch.policies.base import Policy, clip_to
@@ -78,7 +78,7 @@ class Stepper:
             if not len(running):
                 return
             # A copy: the slots write their observations in place.
-            seen = jax.tree_util.tree_map(lambda array: array[running], slots.observations)  # noqa: B023
+            seen = take(slots.observations, running)
             actions, log_probs, executed = rows.act(running, seen)
             own = rows.of_slot[running]
             records.before(self.place[running], step[running], seen, actions[own], log_probs[own])
@@ -120,7 +120,8 @@ class Stepper:
             self.place[slot], step[slot] = place, 0
             started.append(slot)
             seeds.append(env_seed)
-        self._obey(slots.start, started, seeds, step, 0)
+        if started:  # none, if those that wait have no row in their place
+            self._obey(slots.start, started, seeds, step, 0)
 
     def _choose(self, slots: Slots, slot: int, place: int) -> int:
         """The seed of the start that is run, of those that are offered; what it counts is recorded."""
@@ -130,7 +131,7 @@ class Stepper:
         offered = empty_observations(slots.observation_space, len(seeds))
         for row, number in enumerate(seeds):
             slots.start([slot], [number])
-            write(offered, row, jax.tree_util.tree_map(lambda array: array[slot], slots.observations))
+            write(offered, row, take(slots.observations, slot))
         index, log_weight = self.starts.choose(uniform, offered)
         slots.start([slot], [seeds[index]])
         again = jax.tree_util.tree_map(
@@ -211,7 +212,7 @@ class _Rows:
     """The rows in which the policy is evaluated: blocks of fixed size, each with one place for each residue.
 
     Attributes:
-        of_slot: (slots,), the row of the episode that each slot runs; any row where none runs.
+        of_slot: (slots,), the row of the episode that each slot runs; 0 where none runs.
     """
 
     def __init__(self, policy: Policy, slots: Slots) -> None:
@@ -245,11 +246,12 @@ class _Rows:
         """The row of an episode that has ended is free again."""
         self._free[episode % self.block].append(int(self.of_slot[slot]))
         self._free[episode % self.block].sort(reverse=True)
+        self.of_slot[slot] = 0  # always computed
 
     def act(self, running: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """Actions, log-probabilities and what is executed, by rows; those of slots that do not run mean nothing."""
         own = self.of_slot[running]
-        jax.tree_util.tree_map(lambda array, new: array.__setitem__(own, new), self._observations, observations)
+        write(self._observations, own, observations)
         noise = self._noise[self._every, self._position]
         if self.block == 1 and len(own) < len(noise):
             return self._act_in(own, noise, observations)
@@ -257,12 +259,10 @@ class _Rows:
         if used == len(noise):
             *found, self._memory = self.policy.act_in_blocks(noise, self._observations, self._memory)
             return found[0], found[1], found[2]
-        seen, memory = jax.tree_util.tree_map(lambda array: array[:used], (self._observations, self._memory))
-        *found, memory = self.policy.act_in_blocks(noise[:used], seen, memory)
+        memory = jax.tree_util.tree_map(lambda array: array[:used], self._memory)
+        *found, memory = self.policy.act_in_blocks(noise[:used], take(self._observations, slice(used)), memory)
         self._memory = jax.tree_util.tree_map(lambda new, old: np.concatenate([new, old[used:]]), memory, self._memory)
-        # Rows beyond the last running one are asked for by slots without an episode: any action will do.
-        actions, log_probs, executed = (_lengthen(array, len(noise)) for array in found)
-        return actions, log_probs, executed
+        return found[0], found[1], found[2]
 
     def _act_in(
         self, rows: NumpyArray, noise: NumpyArray, observations: Observations
@@ -293,10 +293,6 @@ class _Rows:
             for row in own[self._position[own] == _NOISE_STEPS].tolist():
                 self._streams[row].random(out=self._noise[row])
             self._position %= _NOISE_STEPS
-
-
-def _lengthen(array: NumpyArray, rows: int) -> NumpyArray:
-    return np.concatenate([array, np.broadcast_to(array[:1], (rows - len(array), *array.shape[1:]))])
 
 
 def _renew(memory: Any, row: int, new: Any) -> Any:

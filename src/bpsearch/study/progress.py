@@ -49,6 +49,8 @@ class Progress:
         discount = estimand.discount
         self.first = States(method.search.init(policy, discount), method.valuation.init(policy, discount))
         self.states = self.first
+        self.recent = {0: self.first}  # by the number of told batches, as far back as the method's lag
+        self._behaviors: dict[int, Policy] = {}
         self.entries: list[Entry] = []
         self.batches: dict[int, ValuedBatch] = {}
         self.asked: dict[int, States] = {}  # what fixes the open requests
@@ -61,6 +63,23 @@ class Progress:
     def behavior(self) -> Policy:
         """What the search would have run next."""
         return self.method.search.behavior(self.states.search)
+
+    def behavior_at(self, version: int) -> Policy:
+        """What the search would have run after so many told batches, one of the `recent` ones: always the same object.
+
+        Workers are sent an object once.
+        """
+        self._behaviors = {kept: policy for kept, policy in self._behaviors.items() if kept in self.recent}
+        if version not in self._behaviors:
+            self._behaviors[version] = self.method.search.behavior(self.recent[version].search)
+        return self._behaviors[version]
+
+    def request_version(self, ahead: int = 0) -> int:
+        """After how many told batches the behavior of the next one, or of one later, is fixed.
+
+        It follows from the number of told batches alone: not from how often the study was closed in between.
+        """
+        return max(len(self.batches) + ahead - self.method.lag, 0)
 
     def open_entry(self, number: int) -> Entry:
         """The request of that number, if it waits for its episodes.
@@ -86,7 +105,7 @@ class Progress:
 
     def tell(self, entry: Entry, batch: Trajectories) -> Info:
         """Value a batch with what was fixed at its asking, learn from it with the present states, and write it down."""
-        fixed = self.asked.get(entry.number, self.states)
+        fixed = self.asked.get(entry.number) or self.recent[entry.version]
         valued, states, info = self._take_in(fixed, batch)
         explained = float(info.explained)
         told = entry.tell(len(self.batches))
@@ -101,6 +120,7 @@ class Progress:
             self.asked.pop(entry.number, None)
             self.batches[entry.number] = valued
             self.states, self.explained = states, explained
+            self._keep({**self.recent, len(self.batches): states})
         return info
 
     def abandon(self, entry: Entry, reason: str) -> None:
@@ -144,6 +164,7 @@ class Progress:
         if [entry.position for entry in told] != list(range(len(told))):
             raise StoreError("the told batches are not numbered one after the other")
         versions = {entry.version for entry in history.entries if entry.status is not Status.ABANDONED}
+        versions |= self._recent_versions(len(told))
         kept, batches, found = {0: self.first}, {}, []
         states, explained = self.first, math.nan
         for position, entry in enumerate(told):
@@ -163,6 +184,7 @@ class Progress:
                 found += self._compare_behavior(entry, kept[entry.version], self.recorder.parameters(position))
         self.batches, self.states, self.explained = batches, states, explained
         self.asked = {e.number: kept[e.version] for e in history.entries if e.status is Status.OPEN}
+        self._keep({**kept, len(told): states})
         cached = self.recorder.journal.cached(f"state {len(told)}")
         if cached is not None and self._snapshots is not None:
             again = jax.tree_util.tree_leaves(self._snapshots.state(cached))
@@ -177,19 +199,30 @@ class Progress:
         learned, info = search.step(self.states.search, paid)
         return valued, States(learned, valuation.learn(self.states.valuation, paid)), info
 
+    def _recent_versions(self, told: int) -> set[int]:
+        """Those on which later requests of a run depend."""
+        return set(range(max(told - self.method.lag, 0), told + 1))
+
+    def _keep(self, states: dict[int, States]) -> None:
+        """The recent ones of these states."""
+        versions = self._recent_versions(len(self.batches))
+        self.recent = {version: found for version, found in states.items() if version in versions}
+
     def _cache_changes(self, states: States, explained: float, version: int, settled: int) -> dict[str, Event | None]:
         """The state of this version put into the cache, and those deleted on which no open request depends.
 
         What a replay has found out again goes with them.
         """
         assert self._snapshots is not None
-        needed = {self.entries[number].version for number in self.asked if number != settled} | {version}
-        before = {len(self.batches)} | {self.entries[number].version for number in self.asked}
+        needed = {self.entries[number].version for number in self.asked if number != settled}
+        needed |= self._recent_versions(version)
+        before = set(self.recent) | {self.entries[number].version for number in self.asked}
         forgotten: dict[str, Event | None] = {f"state {old}": None for old in before - needed}
         again: dict[str, Event | None] = {}
         if self._uncached:
             again |= {f"batch {number}": valued_event(valued) for number, valued in self.batches.items()}
-            waiting = {self.entries[number].version: old for number, old in self.asked.items() if number != settled}
+            waiting = {old: found for old, found in self.recent.items() if old > 0 and old in needed}
+            waiting |= {self.entries[number].version: old for number, old in self.asked.items() if number != settled}
             again |= {f"state {old}": self._snapshots.event(fixed) for old, fixed in waiting.items()}
         kept = self._snapshots.event(states)
         kept.facts["explained"] = None if math.isnan(explained) else explained
@@ -201,7 +234,7 @@ class Progress:
         journal = self.recorder.journal
         batches = {number: journal.cached(f"batch {number}") for number in history.told_at}
         open_entries = [entry for entry in history.entries if entry.status is Status.OPEN]
-        versions = {len(batches)} | {entry.version for entry in open_entries}
+        versions = self._recent_versions(len(batches)) | {entry.version for entry in open_entries}
         states = {version: journal.cached(f"state {version}") for version in versions}
         try:
             found = {version: self._snapshots.state(event) for version, event in states.items() if event is not None}
@@ -214,6 +247,7 @@ class Progress:
             return False
         self.batches, self.states = valued, found[len(batches)]
         self.asked = {entry.number: found[entry.version] for entry in open_entries}
+        self._keep(found)
         last = journal.cached(f"state {len(batches)}")
         explained = None if last is None else last.facts.get("explained")
         self.explained = math.nan if explained is None else float(explained)

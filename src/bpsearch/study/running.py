@@ -34,9 +34,15 @@ def run_batches(
             return Ended.TIME_LIMIT
         # Nobody else is to answer this request: it is written with its episodes, or not at all.
         entry, behavior = study.next_request()
+        left = range(start, episodes, size)
         if not study.method.search.moves:
-            sizes = (min(size, episodes - later) for later in range(start, episodes, size))
+            sizes = (min(size, episodes - later) for later in left)
             runner.expect(behavior, sizes, seed=study.seed, batch=entry.number, **further)
+        elif study.method.lag:
+            # The behaviors of the next batches are fixed already: workers need not wait for this one.
+            for ahead, later in enumerate(left[: study.method.lag + 1]):
+                due, acts = study.next_request(ahead)
+                runner.expect(acts, (min(size, episodes - later),), seed=study.seed, batch=due.number, **further)
         count = min(size, episodes - start)
         # Without a name, the batch is let go before the next is run.
         info = study.count(entry, runner.run(behavior, count, seed=study.seed, batch=entry.number, **further))

@@ -174,7 +174,7 @@ class Study:
         Raises:
             SupportError: the search has ruled out actions that the evaluation policy takes. What has been told stays.
         """
-        entry, behavior = self.next_request()
+        entry, behavior = self._propose(len(self._progress.batches))
         self._progress.ask(entry, behavior)
         return Request(entry.number, behavior, entry.identity)
 
@@ -340,15 +340,17 @@ class Study:
             "seed": self.seed,
         }
 
-    def next_request(self) -> tuple[Entry, Policy]:
-        """The next request, not yet given out, with its behavior."""
+    def next_request(self, ahead: int = 0) -> tuple[Entry, Policy]:
+        """The next request of a run, not yet given out, with its behavior; or one later, at most the method's lag."""
+        return self._propose(self._progress.request_version(ahead), ahead)
+
+    def _propose(self, version: int, ahead: int = 0) -> tuple[Entry, Policy]:
         if self.journal is not None:
             self.journal.check_writable()
-        progress = self._progress
-        behavior = progress.behavior
+        behavior = self._progress.behavior_at(version)
         behavior.check_support(self.policy)
-        parameters = np.asarray(behavior.flat)
-        return Entry.ask(len(progress.entries), parameters, len(progress.batches), self.identity), behavior
+        number = len(self._progress.entries) + ahead
+        return Entry.ask(number, np.asarray(behavior.flat), version, self.identity), behavior
 
     def _request(self, entry: Entry) -> Request:
         fixed = self._progress.asked[entry.number]
