@@ -446,7 +446,7 @@ def test_an_interrupt_gives_all_whole_rounds():
         (lambda: bps.compare({"a": EARLY, "b": EARLY}, MDP, reference="c"), "reference must be one of a, b"),
         (lambda: bps.compare({"a": EARLY, "b": EARLY}, MDP, margin=-1.0), "margin must be"),
         (lambda: bps.compare({"a": EARLY, "b": EARLY}, MDP, level=1.0), "level must be"),
-        (lambda: bps.compare({"a": EARLY, "b": EARLY}, MDP, target=Target(1.0, kind="certified")), "of kind"),
+        (lambda: bps.compare({"a": EARLY, "b": EARLY}, MDP, target=Target(1.0, kind="certified")), "own kind"),
         (lambda: bps.ComparisonStudy({"a": EARLY, "b": EARLY}).comparison(), "without a complete round"),
     ],
 )

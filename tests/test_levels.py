@@ -82,8 +82,8 @@ def expectation(search, mdp, policy, estimand, sizes):
             study.tell(study.ask().number, batch)
         if len(told) == len(sizes):
             told_values = [valued for _, valued in sorted(study.sequential_values().items())]
-            means = np.array([values.mean() for values, _, _ in told_values])
-            weights = np.array([weight for _, _, weight in told_values])
+            means = np.array([told.values.mean() for told in told_values])
+            weights = np.array([told.weight for told in told_values])
             ratio = weights * sizes @ means / (weights @ sizes) if weights.any() else means.mean()
             found[:] += probability * np.array([study.estimate().value, ratio])
             return

@@ -1,20 +1,23 @@
 """False verdicts, power and episodes of comparisons, beside what people do today.
 
-    python -m benchmarks.comparisons false --comparisons 2000 --out docs/comparing
-    python -m benchmarks.comparisons power --comparisons 500 --out docs/comparing
+    python -m benchmarks.comparisons false --comparisons 2000 --out docs/comparing --cache runs/comparisons
+    python -m benchmarks.comparisons power --comparisons 2000 --out docs/comparing --cache runs/comparisons
     python -m benchmarks.comparisons savings --out docs/comparing
+    python -m benchmarks.comparisons targets --comparisons 2 --out docs/comparing
 
 `false` compares policies of the same value, found by the exact oracle, and looks after every round. `power` compares
-policies that differ by 0.15 standard deviations of a return. `savings` compares trained agents.
+policies that differ by 0.15 standard deviations of a return. `savings` compares trained agents, `targets` evaluates
+them until they are known precisely enough. Verdicts that are in the cache are not sought again: the same command goes
+on after an interrupt, and with more `--comparisons`.
 """
 
 import argparse
 import dataclasses
 import json
+import math
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
@@ -26,30 +29,47 @@ from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.difference import Decision, Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.policies import GaussianMLP
+from bpsearch.runners import InProcess
 from bpsearch.study.comparison import ComparisonStudy
 
 GAP, LEVEL = 0.15, 0.95
 Cell = dict[str, Any]
+Verdict = tuple[Decision, int]  # and after how many episodes of each
+Kind = Literal["asymptotic", "certified"]
+AT_ONCE: dict[str, Kind] = {"mc": "asymptotic", "certified": "certified"}
 
 
-def rounds(pair: Pair, method: str, episodes: int, size: int, seed: int, **design) -> Iterator[ComparisonStudy]:
-    """The comparison after each of its rounds, without the estimates that it would end with."""
+def decided(pair: Pair, method: str, episodes: int, size: int, seed: int) -> Verdict:
+    """The verdict of a comparison as people run it, without the estimates that it would end with."""
     policies = {"one": pair.one, "other": pair.other}
-    study = ComparisonStudy(policies, method, episodes=episodes, batch_size=size, seed=seed, **design)
+    study = ComparisonStudy(policies, method, episodes=episodes, batch_size=size, seed=seed)
+    runner = InProcess(pair.env)
     while study.running and study.done < episodes:
         for _ in study.running:
             turn = study.ask()
-            study.tell(turn, bps.sample(pair.env, turn.behavior, turn.episodes, seed=turn.seed, batch=turn.number))
-        yield study
-
-
-def decided(pair: Pair, method: str, episodes: int, size: int, seed: int) -> tuple[Decision, int]:
-    """The verdict, and after how many episodes of each."""
-    study = None
-    for study in rounds(pair, method, episodes, size, seed):  # noqa: B007
-        pass
-    assert study is not None
+            resets = study.studies[turn.name].decide_resets(runner, "auto")
+            batch = runner.run(turn.behavior, turn.episodes, seed=turn.seed, batch=turn.number, resets=resets)
+            study.tell(turn, batch)
     return study.standing.contests[0].decision, study.done
+
+
+def verdicts(
+    pair: Pair, gap: float, method: str, comparisons: int, episodes: int, size: int, cache: Path | None
+) -> list[Verdict]:
+    """Those of the comparisons 0, 1, ...; what is in the cache is read."""
+    if method in AT_ONCE:
+        return decided_at_once(pair, comparisons, episodes, size, AT_ONCE[method])
+    found: list[Verdict] = []
+    name = f"{pair.name}-{gap}-{method}-{episodes}-{size}.json".replace(" ", "-")
+    path = None if cache is None else cache / name
+    if path is not None and path.exists():
+        found = [(Decision(verdict), needed) for verdict, needed in json.loads(path.read_text(encoding="utf-8"))]
+    for seed in range(len(found), comparisons):
+        found.append(decided(pair, method, episodes, size, seed))
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps([(str(verdict), needed) for verdict, needed in found]), encoding="utf-8")
+    return found[:comparisons]
 
 
 def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,22 +88,24 @@ def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.nda
     return run(pair.one, 0), run(pair.other, 0), run(pair.other, 1)
 
 
-def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int) -> list[Decision]:
+def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int, kind: Kind) -> list[Verdict]:
     """The verdicts of as many comparisons by Monte Carlo: what `decided` gives, in a fraction of the time."""
     found = []
-    design = Design(("one", "other"), tightest=episodes)
+    design = Design(("one", "other"), tightest=episodes, kind=kind)
     for one, other, own in zip(*returns_at_once(pair, comparisons, episodes), strict=True):
-        standing = Standing.begin(design)
+        standing = Standing.begin(design, [pair.return_range, pair.return_range])
         for at in range(0, episodes, size):
             x, y = (part[at : at + size] for part in (one, other if standing.shares(1) else own))
             standing = standing.add({0: Turn(x, x), 1: Turn(y, y)})
             if not standing.running:
                 break
-        found.append(standing.contests[0].decision)
+        found.append((standing.contests[0].decision, at + size))
     return found
 
 
-def count_false(comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None) -> list[Cell]:
+def count_false(
+    comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None, cache: Path | None
+) -> list[Cell]:
     """How often policies of the same value are told apart."""
     cells = []
     for pair in problems(0.0):
@@ -92,11 +114,8 @@ def count_false(comparisons: int, episodes: int, size: int, methods: list[str], 
         assert abs(pair.difference) < 1e-9 * max(pair.deviation, 1.0)
         for method in methods:
             start = time.perf_counter()
-            if method == "mc":
-                verdicts = decided_at_once(pair, comparisons, episodes, size)
-            else:
-                verdicts = [decided(pair, method, episodes, size, seed)[0] for seed in range(comparisons)]
-            wrong = sum(verdict is not Decision.UNDECIDED for verdict in verdicts)
+            found = verdicts(pair, 0.0, method, comparisons, episodes, size, cache)
+            wrong = sum(verdict is not Decision.UNDECIDED for verdict, _ in found)
             cell: Cell = {
                 "problem": pair.name,
                 "method": method,
@@ -107,14 +126,6 @@ def count_false(comparisons: int, episodes: int, size: int, methods: list[str], 
             cells.append(cell)
             print(cell, f"{time.perf_counter() - start:.0f} s", flush=True)
     return cells
-
-
-def returns_of(pair: Pair, episodes: int, seed: int) -> list[np.ndarray]:
-    """Independent evaluations: each policy has seeds of its own."""
-    return [
-        np.asarray(bps.sample(pair.env, policy, episodes, seed=2 * seed + at).returns(pair.env.discount))
-        for at, policy in enumerate((pair.one, pair.other))
-    ]
 
 
 def welch(x: np.ndarray, y: np.ndarray) -> bool:
@@ -142,34 +153,37 @@ def exact_binary(x: np.ndarray, y: np.ndarray) -> tuple[bool, int]:
     success and half a failure more), r = (p + q)/2: under equal proportions a supermartingale, whatever they are.
     """
     capital, first, second = 0.0, 0.5, 0.5
-    for n, (a, b) in enumerate(zip(x, y, strict=True)):
+    for n, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
         p, q = first / (n + 1.0), second / (n + 1.0)
         r = (p + q) / 2.0
-        capital += np.log((p if a else 1 - p) / (r if a else 1 - r)) + np.log((q if b else 1 - q) / (r if b else 1 - r))
+        factor = (p if a else 1 - p) * (q if b else 1 - q) / ((r if a else 1 - r) * (r if b else 1 - r))
+        capital += math.log(factor)
         first, second = first + a, second + b
-        if capital >= np.log(1.0 / (1.0 - LEVEL)):
-            return bool(first > second), n + 1
+        if capital >= math.log(1.0 / (1.0 - LEVEL)):
+            return first > second, n + 1
     return False, len(x)
 
 
-def measure_power(comparisons: int, episodes: int, size: int, only: list[str] | None) -> list[Cell]:
+def measure_power(
+    comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None, cache: Path | None
+) -> list[Cell]:
     """How often the better policy is found, and from how many episodes of each."""
     cells = []
     for pair in problems(GAP):
         if only and pair.name not in only:
             continue
         found: dict[str, list[tuple[bool, int]]] = {}
-        for seed in range(comparisons):
-            x, y = returns_of(pair, episodes, seed)
-            found.setdefault("t-test, fixed number", []).append((welch(x, y), episodes))
-            found.setdefault("two anytime-valid intervals", []).append(separate_sequences(x, y, size))
-            if set(np.unique([x, y])) <= {0.0, 1.0}:
-                found.setdefault("exact sequential test", []).append(exact_binary(x, y))
-            for method in ("mc", "auto"):
-                verdict, needed = decided(pair, method, episodes, size, seed)
-                found.setdefault(f"compare, {method}", []).append((verdict is Decision.BETTER, needed))
-        for name, results in found.items():
-            right, taken = (np.array(column, dtype=float) for column in zip(*results, strict=True))
+        if "mc" in methods:
+            for x, _, y in zip(*returns_at_once(pair, comparisons, episodes), strict=True):  # independent evaluations
+                found.setdefault("t-test, fixed number", []).append((welch(x, y), episodes))
+                found.setdefault("two anytime-valid intervals", []).append(separate_sequences(x, y, size))
+                if set(np.unique([x, y])) <= {0.0, 1.0}:
+                    found.setdefault("exact sequential test", []).append(exact_binary(x, y))
+        for method in methods:
+            results = verdicts(pair, GAP, method, comparisons, episodes, size, cache)
+            found[f"compare, {method}"] = [(verdict is Decision.BETTER, needed) for verdict, needed in results]
+        for name, outcomes in found.items():
+            right, taken = (np.array(column, dtype=float) for column in zip(*outcomes, strict=True))
             cell: Cell = {"problem": pair.name, "procedure": name, "comparisons": comparisons, "most": episodes}
             cell |= {"power": float(right.mean()), "episodes": float(taken.mean())}
             cells.append(cell)
@@ -228,19 +242,21 @@ def main() -> None:
     parser.add_argument("--comparisons", type=int, default=200)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--method", action="append", help="mc and auto by default")
+    parser.add_argument("--method", action="append", help="mc, certified (by Monte Carlo) and auto by default")
     parser.add_argument("--problem", action="append", help="all by default")
     parser.add_argument("--out", type=Path, default=None, help="directory for the numbers, as JSON")
+    parser.add_argument("--cache", type=Path, default=None, help="directory for the verdicts of each comparison")
     parser.add_argument("--name", default=None, help="of the file; by default what is measured")
     options = parser.parse_args()
     count, episodes, size = options.comparisons, options.episodes, options.batch_size
+    asked = (options.method or ["mc", "certified", "auto"], options.problem, options.cache)
     if options.what == "false":
-        cells = count_false(count, episodes, size, options.method or ["mc", "auto"], options.problem)
+        cells = count_false(count, episodes, size, *asked)
         chance = [cell for cell in cells if stats.binom.sf(round(cell["false"] * count) - 1, count, 0.05) < 1e-3]
     else:
         chance = []
         if options.what == "power":
-            cells = measure_power(count, episodes, size, options.problem)
+            cells = measure_power(count, episodes, size, *asked)
         else:
             cells = measure_savings(episodes, count) if options.what == "savings" else measure_targets(count)
     if options.out is not None:

@@ -9,6 +9,8 @@ import bpsearch as bps
 from benchmarks.coverage import failures
 from benchmarks.evaluators.tasks import TASKS
 
+OUTCOMES = ("two coins", "rare failure")  # problems whose return is 0 or 1
+
 
 @dataclass(frozen=True, eq=False)
 class Pair:
@@ -23,6 +25,11 @@ class Pair:
     def difference(self) -> float:
         """The value of the first less that of the second."""
         return bps.oracle.value(self.env, self.one) - bps.oracle.value(self.env, self.other)
+
+    @property
+    def return_range(self) -> tuple[float, float] | None:
+        """Between which numbers returns lie: 0 and 1 if they are outcomes."""
+        return (0.0, 1.0) if self.name in OUTCOMES else self.env.return_range
 
     @property
     def deviation(self) -> float:

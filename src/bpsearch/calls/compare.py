@@ -4,18 +4,20 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bpsearch._core.arrays import Array, Proxy
 from bpsearch._core.checks import check_integer
 from bpsearch.calls.evaluate import choose_method, describe, find_estimand
 from bpsearch.calls.task import Task
+from bpsearch.envs.base import CompiledEnv
 from bpsearch.errors import InvalidArgumentError
-from bpsearch.estimands import Estimand
+from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison
 from bpsearch.inference.stopping import Target
 from bpsearch.methods import AnySearch, Method
 from bpsearch.policies.resolve import PolicySource
+from bpsearch.runners.base import Runner
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
 from bpsearch.sampling.trajectories import Trajectories
@@ -24,7 +26,7 @@ from bpsearch.study.resets import Resets
 
 
 def compare(
-    policies: Mapping[str, PolicySource] | PolicySource,
+    policies: Mapping[str, PolicySource | Task] | PolicySource,
     env: Environment | Mapping[str, Environment],
     episodes: int = 1000,
     method: str | Method | AnySearch = "auto",
@@ -37,6 +39,7 @@ def compare(
     target: float | Target | None = None,
     stop_early: bool = True,
     drop_losers: bool = False,
+    kind: Literal["asymptotic", "certified"] = "asymptotic",
     failure: str | Callable[[Trajectories], Array] | None = None,
     estimand: Estimand | None = None,
     store: str | Path | None = None,
@@ -69,6 +72,10 @@ def compare(
             place of until all is decided. `Target(seconds=...)` only limits the time.
         stop_early: False runs all episodes; then `fixed_interval` holds, too, which is narrower.
         drop_losers: stop running a policy that is clearly worse than another; to find the best of many.
+        kind: which intervals decide. "asymptotic" ones take any returns, profit from control variates, and hold for
+            many episodes. "certified" ones hold for any number; they need the range of the returns
+            (`estimand=bps.Return(return_range=...)`, known for tabular MDPs and failures), and only the same starts
+            make them narrower.
         failure: compare probabilities of this event in place of expected returns: as for `evaluate`. The one that is
             "better" fails more often.
         estimand: as for `evaluate`.
@@ -82,78 +89,37 @@ def compare(
 
     An interrupt (Ctrl-C) after the first round gives the comparison of all whole rounds, marked as interrupted.
     """
+    check_integer("episodes", episodes)
+    rule = target if isinstance(target, Target) or target is None else Target(halfwidth=target, kind=kind)
+    design: dict[str, Any] = {"margin": margin, "level": level, "reference": reference, "stop_early": stop_early}
+    design |= {"drop_losers": drop_losers, "kind": kind}
     with contextlib.ExitStack() as stack:
         tasks = {
             name: stack.enter_context(Task.open(policy, place, deterministic=deterministic))
             for name, (policy, place) in _pairs(policies, env).items()
         }
-        return compare_tasks(
-            tasks,
-            episodes,
-            method,
-            several_envs=isinstance(env, Mapping),
+        asked = {name: find_estimand(failure, estimand, task.discount) for name, task in tasks.items()}
+        if kind == "certified":
+            asked = {name: _add_range(found, tasks[name]) for name, found in asked.items()}
+        chosen = {n: choose_method(method, task, asked[n], proxy, may_move=False) for n, task in tasks.items()}
+        study = ComparisonStudy(
+            {name: task.policy for name, task in tasks.items()},
+            {name: found for name, (found, _) in chosen.items()},
+            estimand=asked,
+            episodes=episodes,
             seed=seed,
-            margin=margin,
-            level=level,
-            reference=reference,
-            target=target,
-            stop_early=stop_early,
-            drop_losers=drop_losers,
-            failure=failure,
-            estimand=estimand,
-            store=store,
             batch_size=batch_size,
-            resets=resets,
-            proxy=proxy,
-            workers=workers,
-            episode_timeout=episode_timeout,
-            on_round=on_round,
+            store=store,
+            target=None if rule is None else dataclasses.replace(rule, seconds=None),
+            **design,
         )
-
-
-def compare_tasks(
-    tasks: Mapping[str, Task],
-    episodes: int = 1000,
-    method: str | Method | AnySearch = "auto",
-    *,
-    several_envs: bool = False,
-    seed: int | None = None,
-    target: float | Target | None = None,
-    failure: str | Callable[[Trajectories], Array] | None = None,
-    estimand: Estimand | None = None,
-    store: str | Path | None = None,
-    batch_size: int | None = None,
-    resets: int | Resets = "auto",
-    proxy: Proxy | None = None,
-    workers: Workers | None = None,
-    episode_timeout: float | None = None,
-    on_round: OnRound | None = None,
-    **design: Any,
-) -> Comparison:
-    """`compare`, once it is clear what its arguments mean; `design` are those of `Design`."""
-    check_integer("episodes", episodes)
-    rule = target if isinstance(target, Target) or target is None else Target(halfwidth=target)
-    asked = {name: find_estimand(failure, estimand, task.discount) for name, task in tasks.items()}
-    chosen = {name: choose_method(method, task, asked[name], proxy, may_move=False) for name, task in tasks.items()}
-    study = ComparisonStudy(
-        {name: task.policy for name, task in tasks.items()},
-        {name: found for name, (found, _) in chosen.items()},
-        estimand=asked,
-        episodes=episodes,
-        seed=seed,
-        batch_size=batch_size,
-        store=store,
-        target=None if rule is None else dataclasses.replace(rule, seconds=None),
-        **design,
-    )
-    with study:
+        stack.enter_context(study)
         if store is not None:
             for name, task in tasks.items():
                 study.studies[name].fix(task.fixed)
-        seconds = None if rule is None else rule.seconds
         found = study.run(
             {name: task.env for name, task in tasks.items()},
-            seconds=seconds,
+            seconds=None if rule is None else rule.seconds,
             resets=resets,
             workers=workers,
             episode_timeout=episode_timeout,
@@ -167,9 +133,9 @@ def compare_tasks(
         "method": method if isinstance(method, str) else f"<{next(iter(chosen.values()))[0].name}>",
         "seed": study.seed,
     }
-    if several_envs:
+    if isinstance(env, Mapping):
         settings["env"] = {name: task.names["env"] for name, task in tasks.items()}
-    ordinary = {"level": 0.95, "stop_early": True, "drop_losers": False}
+    ordinary = {"level": 0.95, "stop_early": True, "drop_losers": False, "kind": "asymptotic"}
     extra = {name: value for name, value in design.items() if name not in ordinary or value != ordinary[name]}
     extra |= {"resets": None if resets == "auto" else resets, "proxy": proxy}
     extra |= {"target": target, "failure": failure, "estimand": estimand, "store": store, "batch_size": batch_size}
@@ -185,9 +151,17 @@ def compare_tasks(
     return dataclasses.replace(found, estimates=estimates, settings=settings | given)
 
 
+def _add_range(asked: Estimand, task: Task) -> Estimand:
+    """With the range of returns that the environment knows, unless one was given."""
+    known = task.env.return_range if isinstance(task.env, CompiledEnv | Runner) else None
+    if isinstance(asked, Return) and asked.return_range is None and known is not None:
+        return dataclasses.replace(asked, return_range=known)
+    return asked
+
+
 def _pairs(
-    policies: Mapping[str, PolicySource] | PolicySource, env: Environment | Mapping[str, Environment]
-) -> dict[str, tuple[PolicySource, Environment]]:
+    policies: Mapping[str, PolicySource | Task] | PolicySource, env: Environment | Mapping[str, Environment]
+) -> dict[str, tuple[PolicySource | Task, Environment]]:
     """By name, who runs where."""
     if isinstance(policies, Mapping):
         if not isinstance(env, Mapping):

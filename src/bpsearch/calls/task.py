@@ -99,14 +99,17 @@ class Task:
     @contextmanager
     def open(
         cls,
-        policy: PolicySource,
+        policy: "PolicySource | Task",
         env: Environment,
         *,
         deterministic: bool = False,
         workers: Workers | None = None,
         episode_timeout: float | None = None,
     ) -> Iterator["Task"]:
-        """See `evaluate` for the arguments."""
+        """See `evaluate` for the arguments; what is open stays as it is."""
+        if isinstance(policy, Task):
+            yield policy
+            return
         found = plugged_env(env)
         place: Environment = compiled_env(found) or found
         try:

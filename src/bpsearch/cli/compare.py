@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,6 +31,7 @@ from bpsearch.cli.shared import (
 from bpsearch.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from bpsearch.estimands import Estimand
     from bpsearch.study import ComparisonStudy
 
 _UNDECIDED = 3  # the exit code of --check if not all is decided
@@ -57,6 +58,10 @@ def compare(
     drop_losers: Annotated[
         bool, typer.Option("--drop-losers", help="Stop running a policy that is clearly worse than another.")
     ] = False,
+    kind: Annotated[
+        Literal["asymptotic", "certified"],
+        typer.Option(help="Which intervals decide; certified ones hold for any number of episodes, and need a range."),
+    ] = "asymptotic",
     failure: Annotated[
         str | None, typer.Option(help="Compare probabilities instead: 'return < -100', 'length >= 500', ...")
     ] = None,
@@ -70,6 +75,9 @@ def compare(
     ] = False,
     horizon: Horizon = None,
     discount: Discount = None,
+    return_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="Two numbers between which every return lies.")
+    ] = None,
     env_kwargs: EnvKwargs = None,
     num_envs: NumEnvs = None,
     vectorization: Vectorization = None,
@@ -82,7 +90,7 @@ def compare(
 ) -> None:
     """Decide which of two or more policies is better, from as few episodes as it takes."""
     prepare_jax()
-    from bpsearch.calls.compare import compare_tasks
+    from bpsearch.calls.compare import compare as decide
     from bpsearch.estimands import Failure, Return
     from bpsearch.inference.difference import Decision
     from bpsearch.inference.stopping import Target
@@ -93,10 +101,9 @@ def compare(
     if report is not None:
         require_report()
         report.parent.mkdir(parents=True, exist_ok=True)  # now, not after hours of episodes
-    rule = None if target is time_limit is None else Target(halfwidth=target, seconds=time_limit)
-    asked = None
-    if discount is not None:
-        asked = Return(discount) if failure is None else Failure(failure, discount)
+    if failure is not None and return_range is not None:
+        raise InvalidArgumentError(f"return_range has no meaning for a failure, which is 0 or 1, got {return_range}")
+    rule = None if target is time_limit is None else Target(halfwidth=target, seconds=time_limit, kind=kind)
     try:
         with contextlib.ExitStack() as stack:
             tasks = {
@@ -116,12 +123,18 @@ def compare(
                 )
                 for name, (policy, place) in named.items()
             }
+            asked: Estimand | None = None
+            if failure is not None and discount is not None:
+                asked = Failure(failure, discount)
+            elif discount is not None or return_range is not None:
+                of_discount = next(iter(tasks.values())).discount if discount is None else discount
+                asked = Return(of_discount, return_range)
             on_round = stack.enter_context(progress_display(episodes, quiet=as_json or not sys.stdout.isatty()))
-            found = compare_tasks(
+            found = decide(
                 tasks,
+                {name: place for name, (_, place) in named.items()} if len(env) > 1 else env[0],
                 episodes,
                 method,
-                several_envs=len(env) > 1,
                 seed=seed,
                 margin=margin,
                 level=level,
@@ -129,6 +142,7 @@ def compare(
                 target=rule,
                 stop_early=stop_early,
                 drop_losers=drop_losers,
+                kind=kind,
                 failure=failure if asked is None else None,
                 estimand=asked,
                 store=store,

@@ -8,6 +8,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.errors import InvalidArgumentError, MissingDependencyError
+from bpsearch.inference.certified_difference import CertifiedDifference
 from bpsearch.inference.difference import Decision, DifferenceSequence, Side, paired_error
 from bpsearch.inference.estimate import Estimate, Interval
 from bpsearch.inference.intervals import MeanError
@@ -30,13 +31,14 @@ class Difference:
         value: the estimated difference of their values.
         error: of the difference, with room for events that no episode has shown; None if it cannot be known.
         tight_error: the same without that room.
-        sequence: what the anytime-valid interval is made of.
+        sequence: what the asymptotic anytime-valid interval is made of.
         decision: better, worse, equivalent within the margin, or undecided; valid whenever one stops.
         decided_at: after how many pairs of episodes it was decided; None if it is undecided.
         course: the difference after each round.
         pairs: (n, 2), the returns of both in each pair of episodes.
         shared: (n,), whether the two episodes of a pair had the same seed.
         comparisons: how many differences are decided at once.
+        certified: what certified intervals are made of, if those decide.
     """
 
     one: str
@@ -51,13 +53,15 @@ class Difference:
     pairs: NumpyArray
     shared: NumpyArray
     comparisons: int = 1
+    certified: CertifiedDifference | None = None
 
     def interval(self, level: float = 0.95) -> Interval | None:
-        """The anytime-valid interval: it holds, for many episodes, however often one looks and whenever one stops.
+        """The anytime-valid interval that decides: it holds however often one looks and whenever one stops.
 
-        The intervals of all differences of a comparison hold at once with this level. None while nothing has varied.
+        An asymptotic one holds for many episodes, a certified one for any number. The intervals of all differences of
+        a comparison hold at once with this level. None while nothing has varied.
         """
-        return self.sequence.interval(1.0 - (1.0 - level) / self.comparisons)
+        return (self.certified or self.sequence).interval(1.0 - (1.0 - level) / self.comparisons)
 
     def fixed_interval(self, level: float = 0.95) -> Interval | None:
         """The interval of this level, of this difference alone, for a number of episodes that was fixed in advance."""
@@ -254,6 +258,7 @@ def difference_of(
         pairs=np.column_stack([np.concatenate(side.returns) for side in sides]),
         shared=np.repeat([point.shared for point in contest.course], sizes),
         comparisons=many,
+        certified=contest.certified,
     )
 
 

@@ -42,10 +42,10 @@ def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyAr
     firsts = np.concatenate([[0], looks[:-1]])
     kept = values[..., : looks[-1]]
     growth = np.stack([np.add.reduceat(np.log1p(bet * kept), firsts, axis=-1).cumsum(axis=-1) for bet in BETS], axis=-1)
-    return np.asarray(np.maximum.accumulate(_refutes(growth, looks, delta), axis=-1))
+    return np.asarray(np.maximum.accumulate(refute(growth, looks, delta), axis=-1))
 
 
-def _refutes(growth: NumpyArray, count: NumpyArray | int, delta: float) -> NumpyArray:
+def refute(growth: NumpyArray, count: NumpyArray | int, delta: float) -> NumpyArray:
     """L_n of (..., K) growths F_n(θ_k) after `count` values: up to where a mean is refuted.
 
     One bet alone refutes all means up to (exp((F_n(θ) + log(p δ))/n) − 1)/θ. From the best of these Newton's
@@ -162,7 +162,7 @@ class CertifiedSequence:
         episodes = self.episodes + part * values.shape[1]
         best = self.best.copy()
         known = episodes > 0
-        best[known] = np.maximum(best[known], _refutes(growth[known], episodes[known], side))
+        best[known] = np.maximum(best[known], refute(growth[known], episodes[known], side))
         return CertifiedSequence(self.return_range, self.level, episodes, growth, best)
 
     @property

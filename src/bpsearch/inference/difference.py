@@ -57,12 +57,14 @@ class Turn:
         returns: (N,), as they came.
         plain: whether the policy itself collected them, so that no return is weighted.
         weight: what an episode counts; fixed before the comparison.
+        log_weights: (N,), log ρ_{0:L}; None if no return is weighted.
     """
 
     values: Float64[NumpyArray, " episodes"]
     returns: Float64[NumpyArray, " episodes"]
     plain: bool = True
     weight: float = 1.0
+    log_weights: Float64[NumpyArray, " episodes"] | None = None
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,10 @@ class DifferenceSequence:
     def plain_variance(self) -> float:
         """V_g + V_h; infinite if returns are weighted."""
         return self.one.plain + self.other.plain
+
+    def middle(self, level: float = 0.95) -> float:
+        """Of the interval of any level: the mean."""
+        return self.mean
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.control_variates.modeled import ModeledState
@@ -21,6 +21,15 @@ class _Seen:
     last: int = -1
 
 
+class SequentialValues(NamedTuple):
+    """The values of a batch given those before it, its returns, what an episode counts, and log ρ_{0:L}."""
+
+    values: NumpyArray
+    returns: NumpyArray
+    weight: float
+    log_weights: NumpyArray
+
+
 class Looks:
     """The sequences of intervals of a study, extended by the batches that have come since the last look.
 
@@ -35,8 +44,7 @@ class Looks:
     def __init__(self, valuation: Valuation, state: ModeledState) -> None:
         self._valuation, self._state = valuation, state
         self._asymptotic: tuple[_Seen, AsymptoticSequence, Knowledge | None] | None = None
-        # And returns and weights, of the batches in that sequence.
-        self.values: dict[int, tuple[NumpyArray, NumpyArray, float]] = {}
+        self.values: dict[int, SequentialValues] = {}  # of the batches in that sequence
         self._certified: dict[tuple[float, float, float], tuple[_Seen, CertifiedSequence]] = {}
 
     def sequence(
@@ -58,7 +66,7 @@ class Looks:
         for number in new:
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
-            self.values[number] = values, valued.returns, valued.weight
+            self.values[number] = SequentialValues(values, valued.returns, valued.weight, valued.log_weights)
             sequence = sequence.add(values, valued.weight, self._valuation.plain(valued))
         self._asymptotic = seen, sequence, knowledge
         return sequence

@@ -1,12 +1,14 @@
 """How a comparison stands after some rounds: what is decided, who runs next, and who shares seeds."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Literal
 
-from bpsearch._core.checks import check_integer, check_real
+from bpsearch._core.checks import check_choice, check_integer, check_real
 from bpsearch.errors import InvalidArgumentError
+from bpsearch.inference.certified_difference import CertifiedDifference
 from bpsearch.inference.difference import Decision, DifferenceSequence, Pairing, Turn
 from bpsearch.inference.stopping import Target
 
@@ -26,6 +28,7 @@ class Design:
         target: a difference is compared until it is known as precisely as this; None until it is decided.
         stop_early: whether anything but the number of episodes ends a comparison.
         drop_losers: whether a policy that is clearly worse than another is not run any more.
+        kind: which intervals decide: "asymptotic", for any returns, or "certified", which need their ranges.
     """
 
     names: tuple[str, ...]
@@ -36,6 +39,7 @@ class Design:
     target: Target | None = None
     stop_early: bool = True
     drop_losers: bool = False
+    kind: Literal["asymptotic", "certified"] = "asymptotic"
 
     def __post_init__(self) -> None:
         if len(self.names) < 2 or len(set(self.names)) < len(self.names):
@@ -46,8 +50,11 @@ class Design:
             check_real("margin", self.margin, above=0.0)
         check_real("level", self.level, above=0.0, high=1.0 - 1e-12)
         check_integer("tightest", self.tightest)
-        if self.target is not None and self.target.kind != "asymptotic":
-            raise InvalidArgumentError(f'the target of a comparison must be of kind "asymptotic", got {self.target}')
+        check_choice("kind", self.kind, ("asymptotic", "certified"))
+        if self.target is not None and self.target.looks and self.target.kind != self.kind:
+            raise InvalidArgumentError(
+                f"the target of a comparison must be of the comparison's own kind {self.kind!r}, got {self.target}"
+            )
 
     @property
     def pairs(self) -> tuple[tuple[int, int], ...]:
@@ -71,7 +78,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Point:
-    """A difference after a round: pairs so far, their mean, half the width of its interval, and the decision."""
+    """A difference after a round: pairs so far, the middle of its interval, half its width, and the decision."""
 
     pairs: int
     mean: float
@@ -85,13 +92,15 @@ class Contest:
     """One difference in progress.
 
     Attributes:
-        sequence: of its intervals.
+        sequence: of its intervals, and what pairing and control variates save.
+        certified: of its certified intervals, if those decide.
         decision: the first that could be made; it stays.
         closed: whether nothing more has to be known of it.
         course: round by round.
     """
 
     sequence: DifferenceSequence
+    certified: CertifiedDifference | None = None
     decision: Decision = Decision.UNDECIDED
     closed: bool = False
     course: tuple[Point, ...] = ()
@@ -99,13 +108,14 @@ class Contest:
     def add(self, design: Design, one: Turn, other: Turn, *, shared: bool) -> "Contest":
         """After another round."""
         sequence, level = self.sequence.add(one, other, shared=shared), design.single_level()
-        half = sequence.half_width(level)
+        certified = None if self.certified is None else self.certified.add(one, other)
+        judge = certified or sequence
         decision = self.decision
         if decision is Decision.UNDECIDED:
-            decision = sequence.decide(level, design.margin)
-        point = Point(sequence.pairs, sequence.mean, half, decision, shared)
+            decision = judge.decide(level, design.margin)
+        point = Point(sequence.pairs, judge.middle(level), judge.half_width(level), decision, shared)
         closed = self.closed or (design.stop_early and _is_enough(design, point))
-        return Contest(sequence, decision, closed, (*self.course, point))
+        return Contest(sequence, certified, decision, closed, (*self.course, point))
 
     @property
     def decided_at(self) -> int | None:
@@ -134,9 +144,26 @@ class Standing:
     rounds: int = 0
 
     @classmethod
-    def begin(cls, design: Design) -> "Standing":
-        """Before the first round."""
-        return cls(design, tuple(Contest(DifferenceSequence.begin(design.tightest)) for _ in design.pairs))
+    def begin(cls, design: Design, ranges: Sequence[tuple[float, float] | None] = ()) -> "Standing":
+        """Before the first round.
+
+        Args:
+            design: what is fixed.
+            ranges: for certified verdicts, of each policy two numbers between which its returns lie.
+        """
+        nothing = DifferenceSequence.begin(design.tightest)
+        if design.kind != "certified":
+            return cls(design, tuple(Contest(nothing) for _ in design.pairs))
+        known = [found for found in ranges if found is not None]
+        if len(known) < len(design.names):
+            raise InvalidArgumentError(
+                "certified verdicts need return_range, two numbers between which every return lies: give "
+                "estimand=bps.Return(return_range=(low, high)), --return-range, or the probability of a failure"
+            )
+        return cls(
+            design,
+            tuple(Contest(nothing, CertifiedDifference((known[one], known[other]))) for one, other in design.pairs),
+        )
 
     def add(self, turns: Mapping[int, Turn]) -> "Standing":
         """After another round; `turns` are those of all policies that were to run, by number."""

@@ -46,6 +46,7 @@ class ComparisonJson(TypedDict):
     level: float
     margin: float | None
     reference: str | None
+    kind: str
     interval_kind: str
     fixed_kind: str
     ended: str
@@ -70,6 +71,7 @@ def comparison_json(comparison: Comparison) -> ComparisonJson:
         "level": design.level,
         "margin": design.margin,
         "reference": design.reference,
+        "kind": design.kind,
         "interval_kind": words.interval_kind(comparison),
         "fixed_kind": words.fixed_kind(comparison),
         "ended": str(comparison.ended),

@@ -68,6 +68,11 @@ def interval_kind(comparison: Comparison) -> str:
     """What `Difference.interval` promises."""
     many = len(comparison.differences)
     once = "" if many == 1 else f"; the intervals of all {many} differences hold at once"
+    if comparison.design.kind == "certified":
+        ranges = {estimate.return_range for estimate in comparison.estimates.values() if estimate.return_range}
+        known = " or ".join(f"[{significant(low, 6)}, {significant(high, 6)}]" for low, high in sorted(ranges))
+        sure = "certified; holds for any number of episodes, however often one looks and whenever one stops"
+        return f"{sure}, if every return lies in {known}{once}"
     return f"approximate, for many episodes; holds however often one looks and whenever one stops{once}"
 
 
@@ -103,6 +108,8 @@ def doubts(comparison: Comparison) -> tuple[str, ...]:
         found.append("interrupted: the verdicts are those of all whole rounds")
     for difference in comparison.differences:
         pair = f"{difference.one} and {difference.other}"
+        if difference.certified is not None:
+            continue
         if difference.decision is Decision.UNDECIDED and difference.sequence.interval() is None:
             found.append(
                 f"the returns of {pair} have not varied at all, so nothing tells how far an unseen one could be off"

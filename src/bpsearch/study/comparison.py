@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class ComparisonStudy:
         seed: of the episodes; drawn if None.
         batch_size: episodes of a policy in a round; by default the method's.
         store: a directory, made if there is none, with a file for each policy.
-        margin: see `Design`, and so for `level`, `reference`, `target`, `stop_early` and `drop_losers`.
+        margin: see `Design`, and so for `level`, `reference`, `target`, `stop_early`, `drop_losers` and `kind`.
     """
 
     def __init__(
@@ -98,9 +98,12 @@ class ComparisonStudy:
         target: Target | None = None,
         stop_early: bool = True,
         drop_losers: bool = False,
+        kind: Literal["asymptotic", "certified"] = "asymptotic",
     ) -> None:
         self.episodes = check_integer("episodes", episodes)
-        self.design = Design(tuple(policies), reference, margin, level, self.episodes, target, stop_early, drop_losers)
+        self.design = Design(
+            tuple(policies), reference, margin, level, self.episodes, target, stop_early, drop_losers, kind
+        )
         self.studies: dict[str, Study] = {}
         self._stack = contextlib.ExitStack()
         folder = None if store is None else _folder(Path(store))
@@ -133,10 +136,12 @@ class ComparisonStudy:
         if known is not None:
             self.design = dataclasses.replace(self.design, tightest=int(known))
         fixed = dataclasses.asdict(self.design) | {"batch_size": self.batch_size}
+        if fixed["kind"] == "asymptotic":  # stores of earlier versions know no other
+            del fixed["kind"]
         for study in (first, *others):
             study.plan_for(self.design.tightest)
             study.fix({"comparison": json.dumps(fixed, sort_keys=True)})
-        self.standing = Standing.begin(self.design)
+        self.standing = Standing.begin(self.design, [study.return_range for study in self.studies.values()])
         self._advance()
 
     @property
@@ -254,7 +259,7 @@ class ComparisonStudy:
             one, other = (self.design.names[at] for at in pair)
             rounds = range(len(contest.course))
             told = [self.studies[name].sequential_values() for name in (one, other)]
-            fixed = [min(values[number][2] for values in told) for number in rounds]
+            fixed = [min(values[number].weight for values in told) for number in rounds]
             pairs = np.diff([0, *(point.pairs for point in contest.course)])
             weights = count_episodes(fixed, pairs.tolist())
             found = (estimates[one], estimates[other])
@@ -292,7 +297,7 @@ class ComparisonStudy:
     def _size(self) -> int:
         """Episodes of each policy in this round."""
         told = [self.studies[name].sequential_values().get(self.rounds) for name in self.running]
-        known = [len(found[0]) for found in told if found is not None]
+        known = [len(found.values) for found in told if found is not None]
         return known[0] if known else min(self.batch_size, self.episodes - self.done)
 
     def _turning(self, name: str) -> Turning:
@@ -308,9 +313,9 @@ class ComparisonStudy:
             turns = {}
             for name in self.running:
                 study = self.studies[name]
-                values, returns, weight = study.sequential_values()[self.rounds]
+                values, returns, weight, log_weights = study.sequential_values()[self.rounds]
                 plain = study.method.valuation.estimator.on_policy
-                turns[self.design.names.index(name)] = Turn(values, returns, plain, weight)
+                turns[self.design.names.index(name)] = Turn(values, returns, plain, weight, log_weights)
             self.standing = self.standing.add(turns)
 
 

@@ -8,12 +8,12 @@ from typing import Any, Self
 import numpy as np
 from jaxtyping import PyTree
 
-from bpsearch._core.arrays import Array, NumpyArray
+from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer, check_range, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
 from bpsearch.inference.estimate import Estimate
-from bpsearch.inference.looks import Looks
+from bpsearch.inference.looks import Looks, SequentialValues
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
@@ -307,8 +307,8 @@ class Study:
             progress, self._looks, tightest, return_range=known, ended=self._ended, no_resets=self._no_resets
         )
 
-    def sequential_values(self) -> Mapping[int, tuple[NumpyArray, NumpyArray, float]]:
-        """Of each batch, by its number, values given the batches asked before it, returns, and weight.
+    def sequential_values(self) -> Mapping[int, SequentialValues]:
+        """Of each batch, by its number, values given the batches asked before it, and with what.
 
         No later batch changes them, unless one is told that was asked before.
         """

@@ -1,0 +1,120 @@
+"""How often anytime-valid intervals of whole studies hold: looks after every batch, and stops at a target.
+
+    python -m benchmarks.coverage_studies --studies 2000 --cache runs/coverage --out docs/intervals
+
+Tasks are tabular: the oracle knows their values exactly. Each study has 1,000 episodes and looks after each batch of
+100. Counted is how often the asymptotic sequence holds at all looks at once, and where a study ends that stops when
+half the width is at most its median after 400 episodes in a pilot of other studies. What is in the cache is not run
+again: the same command goes on after an interrupt, and with more `--studies`.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bpsearch as bps
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, chunk_of, collect, method_of
+from benchmarks.evaluators.tasks import TASKS
+
+NAMES = (
+    "gridworld-early",
+    "gridworld-middle",
+    "gridworld-noisy",
+    "gridworld-converged",
+    "random-0",
+    "random-1",
+    "random-2",
+    "rare-0.3",
+    "rare-0.05",
+    "stochastic-middle",
+)
+METHODS = ("mc", "auto", "as", "bpg", "pdis-bpg", "dr-bpg", "closed-form", "levels", "starts")
+STUDIES, PILOT = 0, 1  # seeds
+Cell = dict[str, Any]
+
+
+def courses(name: str, method: str, seed: int, studies: int, cache: Path | None) -> NDArray[np.float64]:
+    """(studies, looks, 2), by chunks; those in the cache are read."""
+    task = TASKS[name]()
+    assert isinstance(task.env, bps.TabularMDP)
+    chosen = method_of(method, task.env, task.policy)
+    found, start = [], time.process_time()
+    for chunk in range(-(-studies // chunk_of(chosen))):
+        path = None if cache is None else cache / f"{name}-{method}-{seed}-{chunk}.npy"
+        if path is not None and path.exists():
+            found.append(np.load(path))
+            continue
+        found.append(np.array(collect(task.env, task.policy, chosen, seed, chunk)))
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            np.save(path, found[-1])
+    print(f"{name}, {method}: {time.process_time() - start:.0f} s", flush=True)
+    return np.concatenate(found)[:studies]
+
+
+def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
+    """One task and one method."""
+    task = TASKS[name]()
+    assert isinstance(task.env, bps.TabularMDP)
+    truth = bps.oracle.value(task.env, task.policy)
+    pilot = courses(name, method, PILOT, 25, cache)
+    found = courses(name, method, STUDIES, studies, cache)
+    holds = np.abs(found[..., 0] - truth) <= found[..., 1]
+    narrow = found[..., 1] <= np.median(pilot[:, EPISODES // BATCH * 2 // 5 - 1, 1])
+    narrow[:, -1] = True
+    stop = narrow.argmax(axis=1)
+    return {
+        "task": name,
+        "method": method,
+        "studies": studies,
+        "always": float(holds.all(axis=1).mean()),
+        "stopped": float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
+        "first": float(holds[:, 0].mean()),
+        "last": float(holds[:, -1].mean()),
+        "half_width": float(np.median(found[:, -1, 1])),
+        "episodes_at_stop": float(BATCH * (1 + stop).mean()),
+    }
+
+
+def table(cells: list[Cell], what: str) -> str:
+    """One kind of percentage, a row for each task and a column for each method."""
+    tasks, methods = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("task", "method"))
+    known = {(cell["task"], cell["method"]): cell for cell in cells}
+    lines = [f"| task | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
+    for task in tasks:
+        row = [known.get((task, method)) for method in methods]
+        lines.append(f"| {task} | {' | '.join('' if c is None else f'{100 * c[what]:.1f}' for c in row)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--task", choices=NAMES, action="append", help="all of them by default")
+    parser.add_argument("--method", choices=METHODS, action="append", help="all of them by default")
+    parser.add_argument("--cache", type=Path, default=None, help="directory for what each study said")
+    parser.add_argument("--out", type=Path, default=None, help="directory for coverage-studies.json")
+    options = parser.parse_args()
+    path = None if options.out is None else options.out / "coverage-studies.json"
+    cells: dict[tuple[str, str], Cell] = {}
+    if path is not None and path.exists():
+        cells = {(cell["task"], cell["method"]): cell for cell in json.loads(path.read_text(encoding="utf-8"))}
+    for method in options.method or METHODS:
+        for name in options.task or NAMES:
+            cells[name, method] = measure(name, method, options.studies, options.cache)
+            print(cells[name, method], flush=True)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                ordered = [cells[key] for key in ((t, m) for m in METHODS for t in NAMES) if key in cells]
+                path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    for what in ("always", "stopped"):
+        print(f"\n{what}\n{table(list(cells.values()), what)}")
+
+
+if __name__ == "__main__":
+    main()
