@@ -1,4 +1,4 @@
-"""The cases of the table of docs/agents.md: each makes an agent, an environment, and a loop of the agent's own library."""
+"""The cases of the table of docs/agents.md: an agent, an environment, and a loop of the agent's own library."""
 
 import warnings
 from collections.abc import Callable

@@ -23,7 +23,8 @@ def as_vector_env(pool: Any) -> "PoolVectorEnv":
             f"a pool must speak Gymnasium's interface, got {type(pool).__name__}: make it by "
             f"envpool.make_gymnasium(...), or with env_type='gymnasium'"
         )
-    count, size = int(pool.config["num_envs"]), int(pool.config["batch_size"])
+    config: Any = pool.config  # type: ignore[attr-defined]
+    count, size = int(config["num_envs"]), int(config["batch_size"])
     if size != count:
         raise InvalidArgumentError(
             f"a pool must answer with all its {count} environments, but its batch_size is {size}: leave batch_size out"
