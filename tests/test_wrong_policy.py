@@ -11,7 +11,7 @@ import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete, InvalidActionEnvMultiDiscrete
 from sb3_contrib.common.maskable.utils import get_action_masks
-from stable_baselines3 import PPO
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -101,6 +101,48 @@ def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
     found, none = (bps.load_sb3(tmp_path / "model.zip", "CartPole-v1", normalize=given) for given in (None, False))
     observations = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
     np.testing.assert_array_equal(*(policy.log_prob(observations, np.zeros(8, int)) for policy in (found, none)))
+
+
+class Raw(Toy):
+    """Observations of a given type, far from 0."""
+
+    def __init__(self, kind: Any = np.float32) -> None:
+        super().__init__()
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), kind)
+
+    def observe(self) -> Any:
+        return self.np_random.normal(5.0, 1.0, 2).astype(self.observation_space.dtype)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("normalizes", [False, True])
+def test_algorithms_with_a_replay_buffer_say_less_of_statistics(kind: Any, normalizes: bool, tmp_path: Path) -> None:
+    """SB3 writes a raw observation down whether there were others or not; only types may tell."""
+    envs: Any = DummyVecEnv([lambda: Raw(kind)])
+    envs = VecNormalize(envs) if normalizes else envs
+    model = DQN("MlpPolicy", envs, device="cpu", seed=0, buffer_size=50, learning_starts=10).learn(40)
+    path = tmp_path / "model.zip"
+    model.save(path)
+    assert bps.from_sb3(model).notes == ()  # its environment tells
+    loaded = DQN.load(path, device="cpu")
+    if kind is np.float64 and normalizes:
+        with pytest.raises(MissingStatisticsError, match="VecNormalize"):
+            bps.load_sb3(path, lambda: Raw(kind))
+        with pytest.raises(MissingStatisticsError, match="VecNormalize"):
+            bps.from_sb3(loaded)
+    else:
+        expected = 1 if kind is np.float32 else 0  # a word where nothing tells
+        assert [len(policy.notes) for policy in (bps.load_sb3(path, lambda: Raw(kind)), bps.from_sb3(loaded))] == [
+            expected,
+            expected,
+        ]
+    if normalizes:
+        envs.save(str(tmp_path / "vecnormalize.pkl"))
+        raw = np.random.default_rng(0).normal(5.0, 1.0, (32, 2)).astype(kind)
+        greedy, _ = model.predict(envs.normalize_obs(raw), deterministic=True)
+        policy = bps.load_sb3(path, lambda: Raw(kind))
+        np.testing.assert_array_equal(policy.act(np.zeros((32, 1)), raw)[2], greedy)
+        assert "vecnormalize.pkl" in policy.notes[0]
 
 
 def test_statistics_of_something_else_are_refused(normalized: Any, tmp_path: Path) -> None:

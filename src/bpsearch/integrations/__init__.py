@@ -47,6 +47,7 @@ _EXTRAS = {
     "sb3_contrib": "sb3-contrib",
     "gymnax": "jax-envs",
     "brax": "jax-envs",
+    "mujoco_playground": "playground",
     "huggingface_hub": "hub",
     "mlflow": "trackers",
     "tensorboard": "trackers",
@@ -108,6 +109,9 @@ ENVIRONMENTS = (
     Entry(_begins("gymnax:"), "gymnax", "as_compiled"),
     Entry(_is_a("brax.envs", "Env"), "brax", "as_compiled"),
     Entry(_begins("brax:"), "brax", "as_compiled"),
+    Entry(_is_a("mujoco_playground", "MjxEnv"), "playground", "as_compiled"),
+    Entry(_begins("playground:"), "playground", "as_compiled"),
+    Entry(_is_a("envpool.python.envpool", "EnvPoolMixin"), "envpool", "as_vector_env"),
 )
 
 

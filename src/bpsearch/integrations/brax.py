@@ -1,6 +1,8 @@
-"""Environments of brax as compiled environments."""
+"""Environments of brax, and of others with its interface, as compiled environments."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import gymnasium
@@ -46,23 +48,22 @@ def as_compiled(env: str | Env) -> "BraxEnv":
 @pytree(static=("inner", "horizon", "discount"))
 @dataclass(frozen=True, eq=False)
 class BraxEnv(CompiledEnv):
-    """One episode at a time of a brax environment; its physics runs in 32 bit, as in brax.
+    """One episode at a time of an environment with brax's interface; its physics runs in 32 bit, as in brax.
 
     Attributes:
-        inner: brax's environment.
+        inner: the environment: `reset(key)` and `step(state, action)` give states with `obs`, `reward` and `done`.
         horizon: see `CompiledEnv`.
         discount: see `CompiledEnv`.
     """
 
-    inner: Env
+    inner: Any
     horizon: int = HORIZON
     discount: float = 1.0
 
     @property
-    def observation_space(self) -> gymnasium.spaces.Box:
-        """Vectors."""
-        size: Any = self.inner.observation_size
-        return gymnasium.spaces.Box(-np.inf, np.inf, (int(size),), np.float32)
+    def observation_space(self) -> gymnasium.Space[Any]:
+        """Vectors, by name if there are several."""
+        return _space(self.inner)
 
     @property
     def action_space(self) -> gymnasium.spaces.Box:
@@ -76,7 +77,8 @@ class BraxEnv(CompiledEnv):
 
     def observe(self, state: Any) -> Array:
         """The observation, 32 bit."""
-        return jnp.asarray(state.obs, jnp.float32)
+        seen: Array = jax.tree_util.tree_map(lambda part: jnp.asarray(part, jnp.float32), state.obs)
+        return seen
 
     def step(self, key: Array, state: Any, action: Array) -> tuple[Any, Array, Array]:
         """One step: brax draws no random numbers in it."""
@@ -84,6 +86,18 @@ class BraxEnv(CompiledEnv):
             after = self.inner.step(state, jnp.clip(jnp.asarray(action, jnp.float32), -1.0, 1.0))
             after = jax.tree_util.tree_map(lambda new, old: jnp.asarray(new, jnp.asarray(old).dtype), after, state)
             return after, after.reward, after.done > 0.5
+
+
+@cache
+def _space(inner: Any) -> gymnasium.Space[Any]:
+    size: Any = inner.observation_size  # traced by some environments: asked once
+    if isinstance(size, Mapping):
+        return gymnasium.spaces.Dict({name: _box(shape) for name, shape in size.items()})
+    return _box(size)
+
+
+def _box(shape: Any) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, (int(shape),) if np.ndim(shape) == 0 else tuple(shape), np.float32)
 
 
 def _words(key: Array) -> Array:

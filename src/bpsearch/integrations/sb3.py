@@ -7,6 +7,7 @@ from typing import Any, Literal
 import gymnasium
 import torch
 from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, VecTransposeImage
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -15,7 +16,7 @@ from torch.distributions import Distribution
 
 from bpsearch.errors import InvalidArgumentError, MissingStatisticsError
 from bpsearch.integrations.sb3_actors import Actor, Bridge, Greedy, SquashedActor
-from bpsearch.integrations.sb3_statistics import Statistics
+from bpsearch.integrations.sb3_statistics import UNKNOWN, Statistics, was_normalized
 from bpsearch.integrations.torch import TorchPolicy
 from bpsearch.integrations.torch_architecture import Architecture
 from bpsearch.policies.function import FunctionPolicy
@@ -59,7 +60,13 @@ def from_sb3(
     if not isinstance(model, BaseAlgorithm):
         raise InvalidArgumentError(f"model must be a Stable-Baselines3 model, got {model!r}; load a file with load_sb3")
     of_model = model.get_vec_normalize_env() if normalize is None else normalize or None
-    if normalize is None and of_model is None and model._last_original_obs is not None:
+    told: bool | None = False
+    if normalize is None and of_model is None:
+        off_policy = isinstance(model, OffPolicyAlgorithm)
+        told = was_normalized(model._last_obs, model._last_original_obs, off_policy=off_policy)
+        if told is None and model.env is not None and model._last_obs is not None:
+            told = False  # it was trained in the environment that it has
+    if told:
         raise MissingStatisticsError(
             "the model was trained on observations that VecNormalize normalised, and has no such environment now: "
             "without its statistics it would be another policy. Give them, bps.from_sb3(model, normalize=...), load "
@@ -68,7 +75,8 @@ def from_sb3(
     statistics = None if of_model is None else Statistics.of(of_model)
     if observation_space is None:
         observation_space = model.observation_space if model.env is None else raw_space(model.env)
-    return of_policy(model.policy, (observation_space, model.action_space), statistics, adapt)
+    notes = (UNKNOWN,) if told is None else ()
+    return of_policy(model.policy, (observation_space, model.action_space), statistics, adapt, notes)
 
 
 def raw_space(envs: VecEnv) -> gymnasium.Space[Any]:

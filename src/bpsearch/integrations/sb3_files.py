@@ -69,9 +69,9 @@ def load_sb3(
     seen = (seen_space(spaces[0]), spaces[1])
     data = _data(file)
     policy = _load_trusted(file) if trust else _rebuild(file, data, seen)
-    statistics, found = find_statistics(file, data, normalize, trust=trust)
+    statistics, note = find_statistics(file, data, normalize, trust=trust)
     if statistics is not None:
-        statistics.check(spaces[0], found or str(normalize))
+        statistics.check(spaces[0], "beside the file" if note else str(normalize))
     for what, of_env, of_policy_ in (
         ("observation", seen[0], policy.observation_space),
         ("action", spaces[1], policy.action_space),
@@ -80,8 +80,7 @@ def load_sb3(
             raise SpaceMismatchError(
                 f"the {what} spaces differ: the environment has {of_env}, the policy has {of_policy_}"
             )
-    notes = [f"observations were normalised by the statistics in {found}"] if found else []
-    return of_policy(policy, spaces, statistics, adapt, notes, copies=False)
+    return of_policy(policy, spaces, statistics, adapt, [note] if note else [], copies=False)
 
 
 def _existing(path: str | Path) -> Path:

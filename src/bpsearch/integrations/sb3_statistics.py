@@ -5,6 +5,7 @@ existed. They are looked for where SB3, its callbacks and rl_zoo3 put them. The 
 a reader that knows arrays only: every class that it names becomes an object that does nothing.
 """
 
+import base64
 import io
 import math
 import pickle
@@ -24,6 +25,11 @@ from bpsearch.errors import MissingStatisticsError, PolicyFileError, SpaceMismat
 # What people give: statistics, the path of their file, False for "there were none", None for "look for them".
 Normalize = VecNormalize | str | Path | Literal[False] | None
 _NAMES = ("vecnormalize.pkl", "vec_normalize.pkl")
+# What is said where a file does not tell, and nothing lies beside it.
+UNKNOWN = (
+    "Stable-Baselines3 does not write down whether this policy was trained on normalised observations, and no "
+    "statistics were found: taken as not; if it was, give normalize='vecnormalize.pkl' (--normalize vecnormalize.pkl)"
+)
 _DAMAGE = (pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, MemoryError, TypeError, ValueError)
 
 
@@ -69,10 +75,32 @@ class Statistics:
                 )
 
 
+def was_normalized(seen: Any, raw: Any, *, off_policy: bool) -> bool | None:
+    """Whether a model was trained on normalised observations; None if SB3 has left nothing that tells.
+
+    SB3 keeps the last observation that the model has seen, and a raw one. Algorithms such as PPO keep a raw one only if
+    there were others. Those with a replay buffer always do. But `VecNormalize` makes 32-bit floats: other numbers were
+    not normalised, and 32-bit floats beside raw numbers of another type were.
+
+    Args:
+        seen: the last observation that the model has seen.
+        raw: the raw one; None if there is none.
+        off_policy: whether the algorithm has a replay buffer.
+    """
+    if raw is None or not off_policy:
+        return raw is not None
+    parts = [(seen[key], raw[key]) for key in seen] if isinstance(seen, dict) else [(seen, raw)]
+    types = [tuple(str(getattr(array, "dtype", "")) for array in pair) for pair in parts]
+    floats = [other for one, other in types if one == "float32"]
+    if any(other not in ("", "float32") for other in floats):
+        return True
+    return None if floats or any("" in pair for pair in types) else False
+
+
 def find_statistics(
     file: Path, data: Mapping[str, Any], normalize: Normalize, *, trust: bool
 ) -> tuple[Statistics | None, str]:
-    """The statistics that belong to the policy in `file`, and where they were found; empty if they were given.
+    """The statistics that belong to the policy in `file`, and a note where they come from; empty if they were given.
 
     Args:
         file: the policy's .zip.
@@ -89,11 +117,17 @@ def find_statistics(
         return Statistics.of(normalize), ""
     if normalize is not None:
         return read_statistics(Path(normalize), trust=trust), ""
-    if data.get("_last_original_obs") is None:  # SB3 keeps raw observations if there were others
+    pair = [_read_observation(data.get(name)) for name in ("_last_obs", "_last_original_obs")]
+    told = was_normalized(*pair, off_policy="buffer_size" in data)
+    if told is False:
         return None, ""
     found = _beside(file)
     if len(found) == 1:
-        return read_statistics(found[0], trust=trust), str(found[0])
+        statistics = read_statistics(found[0], trust=trust)
+        note = f"observations were normalised by the statistics in {found[0]}"
+        return statistics, "" if statistics is None else note
+    if told is None and not found:
+        return None, UNKNOWN
     reason = (
         f"there are several files of them: {', '.join(map(str, found))}"
         if found
@@ -104,6 +138,14 @@ def find_statistics(
         f"statistics it would be another policy; {reason}. Give their file, normalize='vecnormalize.pkl' (--normalize "
         f"vecnormalize.pkl), or say that observations were not normalised, normalize=False (--normalize none)"
     )
+
+
+def _read_observation(entry: Any) -> Any:
+    """An observation in the JSON of a file: arrays, without running code; something without a type if unreadable."""
+    try:
+        return None if entry is None else _Reader(io.BytesIO(base64.b64decode(entry[":serialized:"]))).load()
+    except _DAMAGE:
+        return entry
 
 
 def _beside(file: Path) -> list[Path]:
