@@ -74,6 +74,8 @@ def expectation(search, mdp, policy, estimand, sizes):
     Every batch of every behavior is enumerated: whole studies are told, and each has its exact probability.
     """
     everything = enumerate_trajectories(mdp)
+    with np.errstate(divide="ignore"):
+        can_happen = everything.probabilities(policy.probabilities) > 0.0
     found = np.zeros(2)
 
     def extend(told, probability):
@@ -91,7 +93,7 @@ def expectation(search, mdp, policy, estimand, sizes):
         log_probs = np.asarray(behavior.log_prob(everything.batch.observations, everything.batch.actions))
         log_probs = np.where(everything.batch.mask, log_probs, 0.0)
         of_one = everything.env_probs * np.exp(log_probs.sum(axis=1))
-        possible = np.flatnonzero(of_one)
+        possible = np.flatnonzero(can_happen & (of_one > 0.0))
         batch = bps.Trajectories(
             everything.batch.observations,
             everything.batch.actions,

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         load_policy,
         shipped_policy,
     )
+    from bpsearch.policies.nature import expose_noise
     from bpsearch.runners import Runner
     from bpsearch.sampling import GymnasiumSampler, sample
     from bpsearch.sampling.trajectories import Trajectories
@@ -106,6 +107,7 @@ _HOMES = {
         "load_policy",
         "shipped_policy",
     ),
+    "policies.nature": ("expose_noise",),
     "runners": ("Runner",),
     "sampling": ("GymnasiumSampler", "sample"),
     "sampling.trajectories": ("Trajectories",),
@@ -159,6 +161,7 @@ __all__ = [
     "estimators",
     "evaluate",
     "evaluate_suite",
+    "expose_noise",
     "from_function",
     "from_jax",
     "from_sb3",

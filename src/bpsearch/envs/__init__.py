@@ -13,6 +13,7 @@ from bpsearch.envs.classic_control import (
     pendulum,
 )
 from bpsearch.envs.gridworlds import gridworld, rare_event_gridworld, stochastic_gridworld
+from bpsearch.envs.noise import Categorical, DeclaresNoise, NoiseMixin, NoisyEnv, Normal
 from bpsearch.envs.registration import register as _register
 from bpsearch.envs.tabular import TabularMDP
 
@@ -21,11 +22,16 @@ _register()
 __all__ = [
     "Acrobot",
     "CartPoleSwingUp",
+    "Categorical",
     "ClassicAcrobot",
     "ClassicCartPole",
     "CompiledEnv",
+    "DeclaresNoise",
     "GymnasiumEnv",
     "GymnasiumVectorEnv",
+    "NoiseMixin",
+    "NoisyEnv",
+    "Normal",
     "Pendulum",
     "TabularMDP",
     "acrobot",
