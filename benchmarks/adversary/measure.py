@@ -145,7 +145,7 @@ def cell(task: Task, size: int, own: Sequence[Outcome], plain: Sequence[Outcome]
     errors, plain_errors = (np.array([o.value for o in found]) - task.truth for found in (own, plain))
     tail = float(np.sqrt((2.0 + (task.kurtosis - 3.0) / size) / len(own))) if task.variance > 0.0 else 0.0
     if task.variance > 0.0:
-        ratios = _ratios(errors**2 * size / task.variance, plain_errors**2 * size / task.variance, tail <= RESOLVED)
+        ratios = pair_ratios(errors**2 * size / task.variance, plain_errors**2 * size / task.variance, tail <= RESOLVED)
     else:
         ratios = np.where(np.abs(errors) <= rounding, 1.0, np.inf)
     known = [outcome.savings for outcome in own if not np.isnan(outcome.savings)]
@@ -168,7 +168,7 @@ def cell(task: Task, size: int, own: Sequence[Outcome], plain: Sequence[Outcome]
     )
 
 
-def _ratios(own: np.ndarray, plain: np.ndarray, resolved: bool) -> np.ndarray:
+def pair_ratios(own: np.ndarray, plain: np.ndarray, resolved: bool) -> np.ndarray:
     """Of each study x − b (y − 1), whose mean is the ratio; x and y are squared errors in units of Var(g)/n.
 
     The slope b is learned from other studies, so nothing is biased, and lies in [0, 1]. Studies that have not shown

@@ -6,7 +6,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-import scipy.linalg
+import scipy.linalg.lapack
 
 from bpsearch._core.arrays import NumpyArray
 
@@ -90,19 +90,29 @@ class Candidate:
 
     def solve(self, size: int, products: NumpyArray, correlation: NumpyArray) -> NumpyArray:
         """(D,), the coefficients, 0 for features that it does not have."""
+        used, penalties = self._features(size)
+        system = products[np.ix_(used, used)]
+        system.flat[:: len(used) + 1] += penalties
+        # LAPACK itself: what SciPy does around it takes longer than the solution.
+        _, solution, failed = scipy.linalg.lapack.dposv(system, correlation[used])
+        if failed:
+            raise np.linalg.LinAlgError(f"the normal equations of {self} are not positive definite")
+        coefficients = np.zeros(len(correlation))
+        coefficients[used] = solution
+        return coefficients
+
+    @cache  # noqa: B019  # there are few candidates, and they live as long as the program
+    def _features(self, size: int) -> tuple[NumpyArray, NumpyArray]:
+        """Which features it has, and the ridge on each."""
         linear, squared, *waves = _blocks(size)
-        penalties = np.full(len(correlation), np.inf)
+        penalties = np.full(waves[-1].stop, np.inf)
         penalties[slice(linear.stop - 1, linear.stop) if self.last else linear] = 1.0
         if self.products:
             penalties[squared] = 1.0
         if self.width is not None:
             penalties[waves[self.width]] = self.strength
         used = np.flatnonzero(np.isfinite(penalties))
-        system = products[np.ix_(used, used)] + np.diag(penalties[used])
-        coefficients = np.zeros(len(correlation))
-        # The factors alone: an estimate of the condition, which `solve` adds, takes longer than the solution.
-        coefficients[used] = scipy.linalg.cho_solve(scipy.linalg.cho_factor(system), correlation[used])
-        return coefficients
+        return used, penalties[used]
 
 
 CANDIDATES = (Candidate(False), Candidate(True), Candidate(False, 0, 0.1), Candidate(True, 1, 0.1))
@@ -118,10 +128,15 @@ def expand(rows: NumpyArray) -> NumpyArray:
     size, rows = rows.shape[1], rows.astype(np.float32)
     first, second = _pairs(size)
     directions, phases = _waves(size)
-    waves = np.float32(np.sqrt(2.0 / WAVES)) * np.cos(rows @ directions + phases)
+    # In place: these are the largest arrays, and to ask for memory takes longer than to compute.
+    waves = rows @ directions
+    waves += phases
+    np.cos(waves, out=waves)
+    waves *= np.float32(np.sqrt(2.0 / WAVES))
     return np.concatenate([rows, rows[:, first] * rows[:, second], waves], axis=1)
 
 
+@cache
 def _pairs(size: int) -> tuple[NumpyArray, NumpyArray]:
     """Which numbers are multiplied."""
     if size > MOST_SQUARED:

@@ -1,7 +1,8 @@
 """Where an episode starts as a control variate: what starts predict, less its mean over further starts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import jax
@@ -19,7 +20,7 @@ from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
 MAX_NUMBERS = 100  # of one start that can be learned from
-CHUNK = 2**16  # starts whose features are held at once
+CHUNK = 2**11  # starts whose features are held at once: they stay in the cache
 SHRINKAGES = (1.0, 5.0)  # how many episodes "this start is like the others" is worth
 
 
@@ -144,13 +145,10 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         counts, coefficients = summary["counts"], fit.coefficients
         found = np.empty((*coefficients.shape[:2], len(counts)))
         ends = np.cumsum(counts)
-        step = max(CHUNK // int(counts.max(initial=1)), 1)
-        for first in range(0, len(counts), step):
-            rows = slice(first, first + step)
-            begin = ends[first] - counts[first]
-            resets = expand(fit.scale(summary["resets"][begin : ends[rows][-1]]))
-            means = np.add.reduceat(resets, ends[rows] - counts[rows] - begin) / counts[rows, None]
-            found[..., rows] = coefficients @ (expand(fit.scale(summary["starts"][rows])) - means).T
+        for rows in _runs(counts, CHUNK):
+            own = summary["resets"][ends[rows.start] - counts[rows.start] : ends[rows.stop - 1]]
+            resets = expand(fit.scale(own)).reshape(rows.stop - rows.start, counts[rows.start], -1)
+            found[..., rows] = coefficients @ (expand(fit.scale(summary["starts"][rows])) - resets.mean(axis=1)).T
         return found
 
     @property
@@ -271,6 +269,15 @@ class StartStates(ControlVariate[dict[str, NumpyArray], CountedStarts, NumpyArra
         counts = summary["counts"]
         means = np.add.reduceat(fit[..., summary["resets"]], np.cumsum(counts) - counts, axis=-1) / counts
         return np.asarray(fit[..., summary["starts"]] - means)
+
+
+def _runs(counts: NumpyArray, most: int) -> Iterator[slice]:
+    """Episodes one after the other with the same number of further starts, at most `most` of those together."""
+    borders = [0, *(np.flatnonzero(np.diff(counts)) + 1).tolist(), len(counts)]
+    for begin, end in pairwise(borders):
+        step = max(most // int(counts[begin]), 1) if begin < end else 1
+        for first in range(begin, end, step):
+            yield slice(first, min(first + step, end))
 
 
 def _flat(array: NumpyArray) -> NumpyArray:
