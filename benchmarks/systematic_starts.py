@@ -48,11 +48,11 @@ class Promise:
         parts = [Moments.of(rows[side], returns[side]) for side in (half, ~half)]
         wrong = np.zeros(len(CANDIDATES))
         for part, side in zip(parts, (~half, half), strict=True):
-            slopes = np.array([candidate.solve(numbers.shape[1], *part.centered()) for candidate in CANDIDATES])
+            slopes = np.array([candidate.solve(numbers.shape[1], *part.center()) for candidate in CANDIDATES])
             offsets = (part.target - slopes @ part.row) / part.count
             wrong += np.sum((rows[side] @ slopes.T + offsets - returns[side, None]) ** 2, axis=0)
         best = CANDIDATES[int(np.argmin(wrong))]
-        self.slope = best.solve(numbers.shape[1], *Moments.add(parts).centered())
+        self.slope = best.solve(numbers.shape[1], *Moments.add(parts).center())
 
     def __call__(self, numbers: np.ndarray) -> np.ndarray:
         """(n,), up to a constant."""
