@@ -101,6 +101,7 @@ def main() -> None:
             if told and min(told) < acknowledged:
                 wrong.append(f"{acknowledged} episodes were acknowledged, and {min(told)} were there")
             acknowledged = max([acknowledged, *told])
+            print(json.dumps({**counts, "acknowledged": acknowledged}), file=sys.stderr, flush=True)
             found = next((fact["digest"] for fact in facts if "digest" in fact), None)
         with bps.SQLiteJournal(store, read_only=True) as journal:
             wrong += journal.damages()

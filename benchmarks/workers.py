@@ -5,8 +5,11 @@
 - efficiency per core with episodes of 10 ms: seconds of one process over (workers times seconds with workers);
 - seconds for 1,000 CartPole-v1 episodes of a Stable-Baselines3 agent, beside SB3's `evaluate_policy` at the best of
   several numbers of environments;
+- a search without a lag and with one;
 - how long workers take to start, and what a chunk costs besides its episodes, for processes and (if installed) for Ray;
-- bytes and seconds of the coordinator for an episode, and a simulation of many workers through the real scheduler;
+- seconds of the coordinator for an episode: 1,000 workers simulated through the real scheduler, and through Ray with as
+  many tasks in flight (`--only ray-scale`);
+- bytes of an episode: as it comes back from a worker, without padding, and what `auto` keeps of it (`--only bytes`);
 - the peak of memory for 200 episodes of 84x84x4 frames.
 """
 
@@ -18,19 +21,17 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import deque
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
 
 import bpsearch as bps
-from bpsearch.runners import Processes, runner_for
-from bpsearch.runners.backend import Backend, Outcome
-from bpsearch.runners.chunks import Answer, Chunk
-from bpsearch.runners.scheduler import Order, Scheduler
+from benchmarks.worker_scale import bytes_of_episodes, chunk_cost, ray_scale, simulate
+from bpsearch.methods import find_method
+from bpsearch.runners import Processes
 
 AGENT = Path(__file__).parents[1] / "tests" / "agents" / "ppo-cartpole-v1.zip"
 
@@ -146,109 +147,50 @@ def cartpole(turns: int, episodes: int, workers: int) -> dict:
 
     found: dict[str, list[float]] = {}
     with Processes(workers) as crew:
+
+        def measure(function) -> tuple[float, float]:
+            """The clock's seconds, and those that all processes have computed."""
+            before = processor_seconds(crew.pids)
+            return seconds_of(function), processor_seconds(crew.pids) - before
+
         ours()
         ours(crew)
         for _ in range(turns):
-            times = {f"sb3, {envs} envs": seconds_of(partial(sb3, envs)) for envs in (8, 32, 64, 128)}
-            best = min(times.values())
-            times["one process"] = seconds_of(ours)
-            times[f"{workers} workers"] = seconds_of(partial(ours, crew))
-            times["one process / best sb3"] = times["one process"] / best
-            times[f"{workers} workers / best sb3"] = times[f"{workers} workers"] / best
-            for name, value in times.items():
-                found.setdefault(name, []).append(value)
-    scale = 1000 / episodes
-    return {n: statistics.median(v) * (1.0 if "/" in n else scale) for n, v in found.items()}
+            times = {f"sb3, {envs} envs": measure(partial(sb3, envs)) for envs in (8, 32, 64, 128)}
+            best = [min(part) for part in zip(*times.values(), strict=True)]
+            times["one process"] = measure(ours)
+            times[f"{workers} workers"] = measure(partial(ours, crew))
+            for name, (clock, computed) in times.items():
+                found.setdefault(name, []).append(clock * 1000 / episodes)
+                found.setdefault(f"{name}, processor", []).append(computed * 1000 / episodes)
+                if "sb3" not in name:
+                    found.setdefault(f"{name} / best sb3", []).append(clock / best[0])
+                    found.setdefault(f"{name} / best sb3, processor", []).append(computed / best[1])
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
-def chunk_cost(backend: Backend, chunks: int = 200) -> dict:
-    """Start-up, and the time for a chunk of one episode of one step that does nothing."""
-    policy = bps.SoftmaxTable(np.zeros((2, 2)))
-    env = partial(Instant)
-    made: Any = runner_for(env, policy, workers=backend)
-    with made as runner:
-        start = seconds_of(lambda: runner.run(policy, 2, seed=0, batch=0))
-        runner.run(policy, 100, seed=0, batch=1)
-        backend.sizes = dict.fromkeys(backend.sizes, 1)
-        runner._scheduler._learn_size = lambda *_: None  # chunks of one episode, whatever they take
-        each = seconds_of(lambda: runner.run(policy, chunks, seed=0, batch=2)) / chunks
-    return {"start_seconds": start, "chunk_ms": 1e3 * each, "in_flight": 2 * backend.workers}
+def lag(turns: int, episodes: int, workers: int) -> dict:
+    """A search in batches of 50 episodes of 10 ms: seconds with workers, without a lag and with one."""
+    policy = bps.CategoricalMLP.init(0, Busy.observation_space, Busy.action_space, (4,))
+    found: dict[str, list[float]] = {}
+    with Processes(workers) as crew:
+        for count in [0, 1] * (turns + 1):
+            method = replace(find_method("bpg"), lag=count, batch_size=50)
+            seconds = seconds_of(
+                partial(bps.evaluate, policy, partial(Busy, 0.01), episodes, method, seed=0, workers=crew)
+            )
+            found.setdefault(f"lag {count}", []).append(seconds)
+    best = {name: min(seconds[1:]) for name, seconds in found.items()}  # the first have workers to start
+    return {"workers": workers, "episodes": episodes, **best, "lag 1 / lag 0": best["lag 1"] / best["lag 0"]}
 
 
-class Instant(gymnasium.Env):
-    """One step."""
-
-    observation_space = gymnasium.spaces.Discrete(2)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        """Gymnasium's."""
-        super().reset(seed=seed)
-        return 0, {}
-
-    def step(self, action):
-        """Gymnasium's."""
-        return 1, 1.0, True, False, {}
-
-
-class Simulated(Backend):
-    """Workers that need no time: what is left is the coordinator's own work, with episodes of real size."""
-
-    def __init__(self, count: int, steps: int) -> None:
-        super().__init__()
-        self._count, self._steps = count, steps
-        self._open: deque = deque()
-        self.own_seconds = 0.0
-        self.chunks = 0
-
-    @property
-    def workers(self) -> int:
-        """As many as were asked for."""
-        return self._count
-
-    def submit(self, ticket: int, chunk: Chunk, blobs) -> None:
-        """Keep it."""
-        self._open.append((ticket, chunk))
-        self.chunks += 1
-
-    def wait(self, timeout=None) -> list[Outcome]:
-        """All answers, as a process would have read them; what it takes to fake them is not the coordinator's."""
-        start = time.process_time()
-        found = [Outcome(ticket, self._answer(chunk)) for ticket, chunk in self._open]
-        self._open.clear()
-        self.own_seconds += time.process_time() - start
-        return found
-
-    def _answer(self, chunk: Chunk) -> Answer:
-        shape = (chunk.episodes, self._steps)
-        zeros = np.zeros(shape)
-        episodes = bps.Trajectories(zeros.astype(int), zeros.astype(int), zeros + 1.0, zeros, np.ones(shape, bool))
-        return Answer(episodes, seconds=0.01 * chunk.episodes)
-
-
-def simulate(workers: int, episodes: int, batch: int = 5000) -> dict:
-    """Fake episodes of 10 ms and 128 steps through the real scheduler."""
-    backend = Simulated(workers, 128)
-    scheduler = Scheduler(backend)
-    orders = [Order(Chunk("place", "behavior", 0, number, 1, 0, batch), 1) for number in range(episodes // batch)]
-    start = time.process_time()
-    for number, order in enumerate(orders):
-        for later in orders[number:]:
-            if not scheduler.hungry:
-                break
-            scheduler.submit(later, {})
-        scheduler.submit(order, {})
-        assert len(scheduler.fetch(order)) == batch
-    seconds = time.process_time() - start - backend.own_seconds
-    per_second = len(orders) * batch / seconds
-    return {
-        "workers": workers,
-        "episodes_per_chunk": len(orders) * batch / backend.chunks,
-        "coordinator_us_per_episode": 1e6 / per_second,
-        "episodes_per_second": per_second,
-        "chunks": backend.chunks,
-        "10 ms workers that this keeps busy": int(per_second * 0.01),
-    }
+def starting(turns: int, episodes: int, workers: int) -> dict:
+    """The same evaluation with workers that are started for it: what `evaluate(..., workers=2)` takes."""
+    run = partial(bps.evaluate, AGENT, "CartPole-v1", episodes, "mc", seed=0)
+    run()
+    times = [(seconds_of(run), seconds_of(partial(run, workers=workers))) for _ in range(turns)]
+    one, started = (statistics.median(part) for part in zip(*times, strict=True))
+    return {"one process": one, f"{workers} workers, started for it": started}
 
 
 def frames() -> dict:
@@ -264,7 +206,11 @@ def frames() -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", help="efficiency, cartpole, processes, ray, simulate or frames")
+    parser.add_argument(
+        "--only",
+        action="append",
+        help="efficiency, cartpole, lag, start, processes, ray, ray-scale, simulate, bytes or frames",
+    )
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--turns", type=int, default=3)
@@ -283,8 +229,12 @@ def main() -> None:
     parts = {
         "efficiency": lambda: efficiency(options.workers, options.episodes, 0.01, options.turns),
         "cartpole": lambda: cartpole(options.turns, options.episodes, options.workers),
+        "lag": lambda: lag(options.turns, options.episodes, options.workers),
+        "start": lambda: starting(options.turns, options.episodes, options.workers),
         "processes": processes,
         "ray": ray,
+        "ray-scale": lambda: [ray_scale(count) for count in (options.workers, 100, 1000)],
+        "bytes": lambda: bytes_of_episodes(AGENT),
         "simulate": lambda: [simulate(count, max(100 * count, 20_000)) for count in (10, 100, 1000)],
         "frames": frames,
     }
