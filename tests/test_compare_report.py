@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 import bpsearch as bps
+from bpsearch.cli.compare import _named
 from bpsearch.errors import MissingDependencyError
 from bpsearch.report import comparison_words as words
 from bpsearch.report.comparison_json import SCHEMA
@@ -35,12 +36,14 @@ def comparison(kind):
         return bps.compare(scaled, MDP, 400, seed=0, margin=0.1)
     if kind == "weighted":
         return bps.compare(two, MDP, 200, "bpg", seed=0, failure="return < -80", stop_early=False)
+    if kind == "certified":
+        return bps.compare(two, MDP, 200, "mc", seed=0, kind="certified", stop_early=False)
     constant = bps.TabularMDP([[[1.0], [1.0]]], [[[1.0], [1.0]]], [1.0], [False], horizon=2)
     coins = {name: bps.SoftmaxTable.uniform(1, 2) for name in "ab"}
     return bps.compare(coins, constant, 100, "mc", seed=0)
 
 
-KINDS = ("two", "undecided", "equivalent", "three", "weighted", "constant")
+KINDS = ("two", "undecided", "equivalent", "three", "weighted", "certified", "constant")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -111,7 +114,7 @@ def test_a_table_of_differences(monkeypatch):
         comparison("three").to_dataframe()
 
 
-@pytest.mark.parametrize("kind", ["two", "three", "weighted", "constant"])
+@pytest.mark.parametrize("kind", ["two", "three", "weighted", "certified", "constant"])
 def test_the_page_shows_the_verdict_and_how_it_came(kind, tmp_path):
     found = comparison(kind)
     page = found.report(tmp_path / "new folder" / "page.html").read_text()
@@ -165,6 +168,29 @@ def test_the_command_says_by_its_exit_code_what_became_of_it(in_process, tmp_pat
     )
     assert both.returncode == 2
     assert "one policy and several" in both.stderr
+    alone = in_process("compare", "gridworld-early", "--env", "bpsearch/Gridworld-v0")
+    assert alone.returncode == 2
+    assert "got gridworld-early alone" in alone.stderr
+
+
+def test_files_of_the_same_name_are_told_apart_by_their_folders():
+    names = _named(["runs/first/best_model.zip", "runs/second/best_model.zip", "old=runs/old/best_model.zip"], ["E"])
+    assert list(names) == ["first/best_model", "second/best_model", "old"]
+    assert list(_named(["runs/first/a.zip", "runs/second/b.zip"], ["E"])) == ["a", "b"]
+
+
+def test_certified_verdicts_by_the_command(in_process):
+    files = ["new=gridworld-converged", "old=gridworld-early"]
+    arguments = ["compare", *files, "--env", "bpsearch/Gridworld-v0", "--episodes", 200, "--seed", 1, "--json"]
+    known, given = (
+        json.loads(in_process(*arguments, "--kind", "certified", *more).stdout)
+        for more in ([], ["--return-range", "-1000", "1000"])
+    )
+    assert known["kind"] == given["kind"] == "certified"
+    assert known["differences"][0]["interval"] != given["differences"][0]["interval"]
+    refused = in_process(*arguments, "--failure", "return < 0", "--return-range", "0", "1")
+    assert refused.returncode == 2
+    assert "no meaning for a failure" in refused.stderr
 
 
 def test_one_policy_in_two_environments_by_the_command(in_process):

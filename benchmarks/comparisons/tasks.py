@@ -1,5 +1,6 @@
 """Two policies of a tabular problem whose difference the oracle knows: none at all, or one that is worth finding."""
 
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,16 +73,25 @@ def two_coins(gap: float) -> Pair:
     return Pair("two coins", env, one, other)
 
 
-def problems(gap: float) -> list[Pair]:
-    """Six problems; the last two have outcomes 0 and 1."""
-    courier_env, courier = failures()
-    noisy, nearly = TASKS["random-1"](), TASKS["random-0"]()
-    stochastic = TASKS["stochastic-middle"]()
-    return [
-        apart("4x4 gridworld", bps.envs.gridworld(), bps.shipped_policy("gridworld-early"), gap, size=0.2),
-        apart("10x10 gridworld", stochastic.env, stochastic.policy, gap, size=0.2),
-        apart("random MDP", noisy.env, noisy.policy, gap),
-        apart("nearly deterministic MDP", nearly.env, nearly.policy, gap),
-        two_coins(gap),
-        apart("rare failure", courier_env, courier, gap, size=0.3),
-    ]
+def problems(gap: float, only: Collection[str] | None = None) -> Iterator[Pair]:
+    """Six problems, or some of them by name; the last two have outcomes 0 and 1."""
+
+    def ridge() -> Pair:
+        env, courier = failures()
+        return apart("rare failure", env, courier, gap, size=0.3)
+
+    def of_task(name: str, task: str, size: float = 0.5) -> Pair:
+        found = TASKS[task]()
+        assert isinstance(found.env, bps.TabularMDP)
+        assert isinstance(found.policy, bps.SoftmaxTable)
+        return apart(name, found.env, found.policy, gap, size=size)
+
+    every: dict[str, Callable[[], Pair]] = {
+        "4x4 gridworld": lambda: of_task("4x4 gridworld", "gridworld-early", 0.2),
+        "10x10 gridworld": lambda: of_task("10x10 gridworld", "stochastic-middle", 0.2),
+        "random MDP": lambda: of_task("random MDP", "random-1"),
+        "nearly deterministic MDP": lambda: of_task("nearly deterministic MDP", "random-0"),
+        "two coins": lambda: two_coins(gap),
+        "rare failure": ridge,
+    }
+    return (make() for name, make in every.items() if only is None or name in only)

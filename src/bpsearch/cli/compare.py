@@ -181,13 +181,27 @@ def _name_each(policies: list[str], envs: list[str]) -> dict[str, tuple[str, str
                 f"give several policies and one --env, or one policy and several, got {len(policies)} and {len(envs)}"
             )
         return {_own_name(env)[0]: (_own_name(policies[0])[1], _own_name(env)[1]) for env in envs}
+    if len(policies) == 1:
+        raise InvalidArgumentError(
+            f"compare takes two or more policies, or one policy and --env twice or more, got {policies[0]} alone"
+        )
     named = {}
-    for policy in policies:
-        name, source = _own_name(policy)
+    for name, source in _apart([_own_name(policy) for policy in policies]):
         if name in named:
             raise InvalidArgumentError(f"two policies have the name {name!r}: give them others by NAME=FILE")
         named[name] = (source, envs[0])
     return named
+
+
+def _apart(named: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names that tell files apart: two runs may both have a best_model.zip, in folders of their own."""
+    names = [name for name, _ in named]
+    found = []
+    for name, source in named:
+        folder = Path(source).parent.name
+        own = name == Path(source).stem  # nobody has given it a name
+        found.append((f"{folder}/{name}" if own and folder and names.count(name) > 1 else name, source))
+    return found
 
 
 def _own_name(text: str) -> tuple[str, str]:

@@ -22,14 +22,18 @@ _MARKS = {
 
 def draw_figures(comparison: Comparison) -> list[Drawing]:
     """All differences beside each other if there are several; of the longest, how each settled; of one, its pairs."""
-    shown = sorted(comparison.differences, key=lambda found: -len(found.course))[:MOST_PAIRS]
     many = len(comparison.differences) > 1
+    # Of several, one that took a single round has nothing to settle.
+    longest = sorted(comparison.differences, key=lambda found: -len(found.course))[:MOST_PAIRS]
+    shown = [found for found in longest if len(found.course) > 1] if many else longest
     drawings = [_forest(comparison)] if many else []
     for found in shown:
         drawings.append(_settling(comparison, found))
         if not many:
             drawings.append(_pairs(found))
-    saved = [_draw_savings(found) for found in shown if not many and found.savings is not None]
+    # The width of a certified interval is another: no control variate makes it narrower.
+    saves = not many and comparison.design.kind == "asymptotic"
+    saved = [_draw_savings(found) for found in shown if saves and found.savings is not None]
     return drawings + saved
 
 
@@ -49,6 +53,7 @@ def _settling(comparison: Comparison, found: Difference) -> Drawing:
         band(panel, pairs, means - halves, means + halves, COLORS["blue"])
         if len(known) == 1:  # a band has no width
             panel.errorbar(pairs, means, halves, color=COLORS["blue"], capsize=4)
+            panel.set_xlim(0.0, 2.0 * pairs[0])
         if found.decided_at is not None:
             panel.axvline(found.decided_at, color=COLORS["orange"], linestyle="--", label=f"verdict: {found.decision}")
         panel.set(xlabel="episodes of each", ylabel="difference")

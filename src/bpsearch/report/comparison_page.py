@@ -78,7 +78,7 @@ def _row(comparison: Comparison, at: int) -> tuple[str, ...]:
         brackets(found.interval(comparison.design.level), found.value),
         str(found.decision),
         after,
-        significant(found.savings),
+        "" if found.certified is not None else significant(found.savings),
     )
 
 

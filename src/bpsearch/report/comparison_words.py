@@ -84,8 +84,8 @@ def fixed_kind(comparison: Comparison) -> str:
 
 
 def savings_text(found: Difference) -> str:
-    """What shared seeds and control variates saved; empty if that is unknown or hardly anything."""
-    if found.savings is None:
+    """What shared seeds and control variates saved; empty if that is unknown, hardly anything, or not what decides."""
+    if found.savings is None or found.certified is not None:
         return ""
     parts = []
     if found.pairing_savings is not None and abs(found.pairing_savings - 1.0) > WORTH_SAYING - 1.0:
@@ -146,7 +146,7 @@ def describe_lines(comparison: Comparison) -> tuple[str, ...]:
     if len(comparison.differences) == 1:
         lines += [f"saved: {text}" for text in [savings_text(comparison.differences[0])] if text]
     else:
-        known = [found.savings for found in comparison.differences if found.savings is not None]
+        known = [d.savings for d in comparison.differences if d.savings is not None and d.certified is None]
         if known and max(known) > WORTH_SAYING:
             times = f"{significant(min(known))} to {significant(max(known))}"
             lines.append(f"saved: independent Monte Carlo evaluations need {times} times as many episodes")
