@@ -43,8 +43,8 @@ def warn_of_ignored_seeds(
     if found is not None:
         warnings.warn(
             f"the environment ignores seeds: episode {number[1]}, run again with the same seed and the same actions, "
-            f"has {found}. The result will not come again with its seed, and policies cannot be compared on common random "
-            f"numbers. In the environment, let reset(seed=...) seed all random numbers (super().reset(seed=seed), then "
+            f"has {found}. The result will not come again with its seed, and policies cannot be compared on common "
+            f"random numbers. In the environment, let reset(seed=...) seed all random numbers (super().reset(seed=seed), then "
             f"self.np_random)",
             UserWarning,
             stacklevel=2,
