@@ -295,7 +295,7 @@ ROWS = (
     ppo("InvertedPendulum-v5", 4_000, **SMALL),
     ppo("Reacher-v5", 4_000, **SMALL),
     ppo("Hopper-v5", 6_000, **SMALL),
-    ppo("Taxi-v3", 4_000, **SMALL),
+    ppo("Taxi-v4", 4_000, **SMALL),
     ppo("FrozenLake-v1", 6_000, **SMALL),
     ppo(partial(limited, "CliffWalking-v1", 200), 4_000, "SB3 PPO, CliffWalking-v1 with 200 steps", **SMALL),
     contrib("TRPO", "CartPole-v1", "sb3-contrib TRPO, CartPole-v1", steps=4_096, n_steps=256),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from bpsearch.calls.plan import plan
     from bpsearch.calls.suite import evaluate_suite
     from bpsearch.calls.task import environment
+    from bpsearch.calls.warm_start import warm_start
     from bpsearch.control_variates import ControlVariate, Scores, TabularAdvantages
     from bpsearch.envs import TabularMDP
     from bpsearch.estimands import Failure, Outcome, Return
@@ -80,6 +81,7 @@ _HOMES = {
     "_core.arrays": ("Array",),
     "calls.compare": ("compare",),
     "calls.estimate": ("estimate",),
+    "calls.warm_start": ("warm_start",),
     "calls.evaluate": ("evaluate",),
     "calls.plan": ("plan",),
     "calls.suite": ("evaluate_suite",),
@@ -180,6 +182,7 @@ __all__ = [
     "shipped_policy",
     "study",
     "testing",
+    "warm_start",
 ]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from bpsearch._core.arrays import NumpyArray
 from bpsearch.calls.task import name_of
 from bpsearch.errors import InvalidArgumentError, PoorOverlapError
 from bpsearch.estimands import Estimand, Return
@@ -72,23 +73,9 @@ def estimate(
     Raises:
         PoorOverlapError: the weights are worth fewer than 10 equally weighted episodes.
     """
-    if isinstance(policy, Policy):
-        loaded = policy
-    elif env is None:
-        raise InvalidArgumentError(f"env is needed to load the policy {policy!r}: a file does not know its spaces")
-    else:
-        loaded = load(policy, env)
-    if loaded.opaque:
-        raise InvalidArgumentError(
-            f"{loaded.name} gives no probabilities, so episodes cannot be weighted for it; run it with bps.evaluate"
-        )
-    check_fit(loaded, trajectories)
-    if behavior is not None:
-        log_probs = np.where(trajectories.mask, behavior.log_prob(trajectories.observations, trajectories.actions), 0.0)
-        trajectories = dataclasses.replace(trajectories, log_probs=log_probs)
-    ratios = np.asarray(log_ratios(loaded, trajectories))
-    method = _method(estimator, on_policy=bool(np.abs(ratios).max() <= ON_POLICY_TOLERANCE))
-    _check_overlap(ratios.sum(axis=1), insist)
+    loaded, trajectories, ratios = weigh(policy, trajectories, env, behavior)
+    method = _method(estimator, on_policy=is_own(ratios))
+    check_overlap(ratios.sum(axis=1), insist)
     asked = Return(1.0) if estimand is None else estimand
     progress = Progress(loaded, method, asked, None)
     state: Any = progress.states.valuation
@@ -105,6 +92,32 @@ def estimate(
     return dataclasses.replace(found, settings=settings, deterministic=loaded.deterministic, notes=loaded.mode_notes)
 
 
+def weigh(
+    policy: PolicySource, trajectories: Trajectories, env: Environment | None, behavior: Policy | None
+) -> tuple[Policy, Trajectories, NumpyArray]:
+    """The policy, the episodes with the log-probabilities that count, and (n, L), the log-ratios of their steps."""
+    if isinstance(policy, Policy):
+        loaded = policy
+    elif env is None:
+        raise InvalidArgumentError(f"env is needed to load the policy {policy!r}: a file does not know its spaces")
+    else:
+        loaded = load(policy, env)
+    if loaded.opaque:
+        raise InvalidArgumentError(
+            f"{loaded.name} gives no probabilities, so episodes cannot be weighted for it; run it with bps.evaluate"
+        )
+    check_fit(loaded, trajectories)
+    if behavior is not None:
+        log_probs = np.where(trajectories.mask, behavior.log_prob(trajectories.observations, trajectories.actions), 0.0)
+        trajectories = dataclasses.replace(trajectories, log_probs=log_probs)
+    return loaded, trajectories, np.asarray(log_ratios(loaded, trajectories))
+
+
+def is_own(ratios: NumpyArray) -> bool:
+    """Whether episodes are the policy's own, up to rounding."""
+    return bool(np.abs(ratios).max() <= ON_POLICY_TOLERANCE)
+
+
 def _method(estimator: str | Estimator | Valuation, *, on_policy: bool) -> Method:
     if isinstance(estimator, Valuation):
         return Method(OnPolicy(), estimator, name=estimator.estimator.name)
@@ -118,7 +131,12 @@ def _method(estimator: str | Estimator | Valuation, *, on_policy: bool) -> Metho
     raise InvalidArgumentError(f"estimator must be one of {names}, an Estimator or a Valuation, got {estimator!r}")
 
 
-def _check_overlap(log_weights: Any, insist: bool) -> None:
+def check_overlap(log_weights: NumpyArray, insist: bool) -> None:
+    """Refuse episodes that say next to nothing of the policy, unless somebody insists.
+
+    Raises:
+        PoorOverlapError: the weights are worth fewer than 10 equally weighted episodes.
+    """
     possible = log_weights[np.isfinite(log_weights)]
     if len(possible) == 0:
         raise PoorOverlapError(

@@ -15,10 +15,12 @@ from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
 from bpsearch.envs.observations import empty_observations
 from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
 from bpsearch.envs.whole import find_whole
+from bpsearch.envs.wrappers import warn_of_wrappers
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.masks import MaskedSlots
 from bpsearch.sampling.records import Records
+from bpsearch.sampling.replay import warn_of_ignored_seeds
 from bpsearch.sampling.resets import FurtherStarts
 from bpsearch.sampling.slots import EnvSlots, Slots, SlotsCrashedError, VectorSlots
 from bpsearch.sampling.stepping import Stepper
@@ -104,7 +106,7 @@ class GymnasiumSampler:
         if step_timeout is not None and not self._async:
             raise InvalidArgumentError("step_timeout ends a process, so it needs vectorization='async', or workers")
         self._further = FurtherStarts(priced=priced)
-        self._one_by_one = False
+        self._one_by_one = self._cautioned = self._replayed = False
         self._slots = self._open()
 
     @property
@@ -196,6 +198,9 @@ class GymnasiumSampler:
         per_step = (time.perf_counter() - began) / float(sum(found.mask.sum() for found in batches))
         per_episode = per_step * (self.longest or max(found.mask.shape[1] for found in batches))
         seen = _seen(self._slots, policy)
+        if not self._replayed and self.independent and not policy.opaque and behavior.starts is None:
+            warn_of_ignored_seeds(seen, policy, batches[0], numbers[0], seed, repeats)
+        self._replayed = True
         self._further.check_price(seen, seed, resets, per_episode)
         for at, (batch, episodes) in enumerate(orders):
             further = self._further.draw(seen, batches[at], episodes, (seed, batch, repeats), resets)
@@ -218,6 +223,8 @@ class GymnasiumSampler:
         self.close()
 
     def _open(self, *, alone: bool = False) -> Slots:
+        if self._given is not None:
+            self._caution(self._given)
         if isinstance(self._given, VectorEnv):
             return VectorSlots(self._given)
         if self._given is not None:
@@ -229,12 +236,19 @@ class GymnasiumSampler:
             envs = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.DISABLED, copy=False)
             return VectorSlots(envs, self.step_timeout)
         first = self._factory()
+        self._caution(first)
         whole = None if alone else find_whole(self._factory, first, self.num_envs or WHOLE_ENVS)
         if whole is not None:
             first.close()
             return VectorSlots(whole)
         count = 1 if alone else self.num_envs or _parallel_envs(self._factory, first.observation_space)
         return EnvSlots(first, count, self._factory)
+
+    def _caution(self, env: Any) -> None:
+        """Once: slots are opened again after a crash."""
+        if not self._cautioned:
+            self._cautioned = True
+            warn_of_wrappers(env)
 
     def _make_room(self, policy: Policy) -> None:
         """One environment, if the policy's episodes run one after the other: a program of many would run all along."""
