@@ -1,11 +1,11 @@
 """Rare failures from 3,000 episodes: levels beside Monte Carlo, `bpg`, plain cross-entropy and splitting.
 
-    python benchmarks/rare_levels.py measure --studies 100 --out rare.json
-    python benchmarks/rare_levels.py coverage --studies 1000 --episodes 1000 --out coverage.json
-    python benchmarks/rare_levels.py draw rare.json docs/rare-failures.svg
+    python -m benchmarks.rare_levels measure --studies 100 --out rare.json
+    python -m benchmarks.rare_levels coverage --studies 1000 --methods auto --at 300 1000 --out coverage.json
+    python -m benchmarks.rare_levels draw rare.json docs/rare-failures.svg
 
 `measure` prints the relative root mean squared error of each method on each task, `coverage` how often the intervals
-and one-sided bounds of levels hold. Truths of tables are exact. Those of networks are Monte Carlo's, from as many
+and one-sided bounds hold. Truths of tables are exact. Those of networks are Monte Carlo's, from as many
 episodes as `--reference` says, and have their own error. Plain cross-entropy and splitting are short references of this
 file, with 500 episodes for each level; they are for tables, and splitting needs a simulator whose states can be copied.
 """
@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bpsearch as bps
+from benchmarks import closed_form
+from bpsearch.methods import for_failure
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PER_LEVEL, QUANTILE, SMOOTH = 500, 0.1, 0.7
@@ -61,6 +63,12 @@ def courier(p: float) -> Task:
     return Task(env, policy, bps.Failure("return < -100"), p)
 
 
+def slips() -> Task:
+    """A slip at one of five steps fails half of the time, one in a hundred in all."""
+    drawn = closed_form.failure()
+    return Task(drawn.mdp, drawn.policy, bps.Failure("return >= 1"), float(bps.oracle.value(*drawn)))
+
+
 def two_ways() -> Task:
     """Three levels of 0.1 (1e-3) on one side, one action of 5e-4 at the start on the other."""
     states, p, rare = 6, 0.1, 5e-4
@@ -96,6 +104,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "one action of 1e-4": lambda: courier(1e-4),
     "one action of 0.004": lambda: courier(0.004),
     "one action of 0.05": lambda: courier(0.05),
+    "slips, 0.01": slips,
     "two levels of 0.1": lambda: chain(2),
     "two ways to fail": two_ways,
     "environment decides, 0.05": lambda: chain(1, 0.5, 0.9),
@@ -226,23 +235,30 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """How often the 95% intervals and the one-sided bound of levels hold."""
+    """How often the 95% intervals and the one-sided bound hold, in studies that are looked at after each size."""
     rows = []
     for name in options.tasks:
         task, (truth, _) = TASKS[name](), truth_of(name, options.reference)
-        held = {"fixed n": 0, "anytime-valid": 0, "certified": 0, "one-sided": 0}
-        for seed in range(options.studies):
-            found = bps.evaluate(task.policy, task.env, options.episodes, "levels", estimand=task.asked, seed=seed)
-            ends = (found.interval(), found.anytime_interval() or (0.0, 1.0), found.certified_interval())
-            for kind, bounds in zip(held, ends, strict=False):
-                assert bounds is not None
-                held[kind] += bounds[0] <= truth <= bounds[1]
-            held["one-sided"] += truth <= (found.upper_bound() or 1.0)
-            if (seed + 1) % 250 == 0:
-                print(f"  {name}: {seed + 1} studies {held}", flush=True)
-        shares = {kind: count / options.studies for kind, count in held.items()}
-        rows.append({"task": name, "studies": options.studies, "episodes": options.episodes, **shares})
-        print(rows[-1], flush=True)
+        for method in options.methods:
+            chosen = for_failure(task.policy) if method == "auto" else method
+            held = {
+                size: dict.fromkeys(("fixed n", "anytime-valid", "certified", "one-sided"), 0) for size in options.at
+            }
+            for seed in range(options.studies):
+                study = bps.Study(task.policy, chosen, estimand=task.asked, seed=seed)
+                for size, counts in held.items():
+                    found = study.run(task.env, total=size)
+                    ends = (found.interval(), found.anytime_interval() or (0.0, 1.0), found.certified_interval())
+                    for kind, bounds in zip(counts, ends, strict=False):
+                        assert bounds is not None
+                        counts[kind] += bounds[0] <= truth <= bounds[1]
+                    counts["one-sided"] += truth <= (found.upper_bound() or 1.0)
+                if (seed + 1) % 100 == 0:
+                    print(f"  {name}, {chosen}: {seed + 1} studies {held}", flush=True)
+            for size, counts in held.items():
+                shares = {kind: count / options.studies for kind, count in counts.items()}
+                rows.append({"task": name, "method": chosen, "studies": options.studies, "episodes": size, **shares})
+                print(rows[-1], flush=True)
     return rows
 
 
@@ -270,6 +286,7 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("--studies", type=int, default=100)
         command.add_argument("--episodes", type=int, default=3000)
+        command.add_argument("--at", type=int, nargs="+", default=[300, 1000], help="coverage: numbers of episodes")
         command.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
         command.add_argument("--methods", nargs="+", default=["bpg", "levels", "cross-entropy", "splitting"])
         command.add_argument("--reference", type=int, default=2_000_000)

@@ -9,6 +9,7 @@ from bpsearch.search.levels import Levels, LevelsState
 from bpsearch.search.may_move import MayMove, MayMoveState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
+from bpsearch.search.table_failures import TableFailures, TableFailuresState
 
 __all__ = [
     "BPG",
@@ -26,6 +27,8 @@ __all__ = [
     "OnPolicy",
     "Search",
     "StepSize",
+    "TableFailures",
+    "TableFailuresState",
     "constant",
     "decaying",
     "normalized",
