@@ -10,7 +10,7 @@ Each draw is a kind of task with random numbers of levels, probabilities and len
 - one action: at one of T steps a rare action is the failure;
 - lane: the network of examples/lane_keeping.py with another noise, gusts and barrier.
 
-Every table is evaluated as `evaluate(..., failure=...)` does by default, a network by "levels". All draws are printed, and
+Every table is evaluated as `evaluate(..., failure=...)` does by default, a network by "levels". All draws are printed,
 the worst last. Truths of tables are exact, those of networks are Monte Carlo's.
 """
 

@@ -1,4 +1,4 @@
-"""Rare failures from 3,000 episodes: levels beside Monte Carlo, `bpg`, plain cross-entropy and splitting.
+"""Rare failures from 3,000 episodes: levels beside Monte Carlo, the paper's BPG, plain cross-entropy and splitting.
 
     python -m benchmarks.rare_levels measure --studies 100 --out rare.json
     python -m benchmarks.rare_levels coverage --studies 1000 --methods auto --at 300 1000 --out coverage.json
@@ -26,9 +26,11 @@ from numpy.typing import NDArray
 import bpsearch as bps
 from benchmarks import closed_form
 from bpsearch.methods import for_failure
+from bpsearch.search import normalized
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PER_LEVEL, QUANTILE, SMOOTH = 500, 0.1, 0.7
+PAPER_STEP = 0.1  # of the paper's gradient; divided by the mean X², so that no task needs another
 Floats = NDArray[np.float64]
 
 
@@ -98,9 +100,23 @@ def lane(gusts: float, barrier: float, hidden: tuple[int, ...] = (16,)) -> Task:
     return Task(example["Lane"](gusts=gusts, barrier=barrier), example["driver"](hidden), asked)
 
 
+def hover() -> Task:
+    """The deterministic controller of examples/wind_gusts.py touches the wall; behaviors may tilt the gusts."""
+    example = runpy.run_path(str(EXAMPLES / "wind_gusts.py"))
+    pair, env = bps.expose_noise(example["spring_and_damper"](), example["Hover"]())
+    return Task(env, pair, bps.Failure(example["crashes"], 1.0, example["nearest"]))
+
+
+def exposed(task: Task) -> Task:
+    """The same with transitions that behaviors may tilt."""
+    table, env = bps.expose_noise(task.policy, task.env)
+    return Task(env, table, task.asked, task.truth)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "six levels of 0.1": lambda: chain(6),
     "six levels, noise": lambda: chain(6, 0.125, 0.2),
+    "six levels, noise, exposed": lambda: exposed(chain(6, 0.125, 0.2)),
     "one action of 1e-4": lambda: courier(1e-4),
     "one action of 0.004": lambda: courier(0.004),
     "one action of 0.05": lambda: courier(0.05),
@@ -112,6 +128,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "gridworld, return < -150": lambda: grid(-150.0),
     "lane, no gusts": lambda: lane(0.0, 0.83),
     "lane, gusts": lambda: lane(1.0, 0.88),
+    "hover, gusts exposed": hover,
     "lane, gusts, (32, 32)": lambda: lane(1.0, 0.88, (32, 32)),
 }
 
@@ -208,7 +225,8 @@ def run(task: Task, method: str, episodes: int, seed: int) -> float:
         return cross_entropy(task, episodes, seed)
     if method == "splitting":
         return splitting(task, episodes, seed)
-    return bps.evaluate(task.policy, task.env, episodes, method, estimand=task.asked, seed=seed).value
+    chosen = bps.BPG(normalized(PAPER_STEP)) if method == "paper-bpg" else method
+    return bps.evaluate(task.policy, task.env, episodes, chosen, estimand=task.asked, seed=seed).value
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -269,7 +287,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     names = [*dict.fromkeys(row["task"] for row in rows)]
     methods = [*dict.fromkeys(row["method"] for row in rows)]
     figure, axes = plt.subplots(figsize=(7.0, 0.42 * len(names) + 1.2), layout="constrained")
-    for method, marker in zip(methods, "osD^vX", strict=False):
+    for method, marker in zip(methods, "osD^vXP", strict=False):
         points = [(row["error"], names.index(row["task"])) for row in rows if row["method"] == method]
         axes.plot(*zip(*points, strict=True), marker, label=method, markersize=6)
     axes.set(xscale="log", xlabel="relative root mean squared error", yticks=range(len(names)), yticklabels=names)
@@ -288,7 +306,9 @@ def main() -> None:
         command.add_argument("--episodes", type=int, default=3000)
         command.add_argument("--at", type=int, nargs="+", default=[300, 1000], help="coverage: numbers of episodes")
         command.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-        command.add_argument("--methods", nargs="+", default=["bpg", "levels", "cross-entropy", "splitting"])
+        command.add_argument(
+            "--methods", nargs="+", default=["paper-bpg", "cross-entropy", "splitting", "levels", "auto"]
+        )
         command.add_argument("--reference", type=int, default=2_000_000)
         command.add_argument("--out", type=Path)
     drawing = commands.add_parser("draw")
