@@ -1,11 +1,11 @@
-"""Rare failures from 3,000 episodes: levels beside Monte Carlo, `bpg`, plain cross-entropy and splitting.
+"""Rare failures from 3,000 episodes: levels beside Monte Carlo, the paper's BPG, plain cross-entropy and splitting.
 
-    python benchmarks/rare_levels.py measure --studies 100 --out rare.json
-    python benchmarks/rare_levels.py coverage --studies 1000 --episodes 1000 --out coverage.json
-    python benchmarks/rare_levels.py draw rare.json docs/rare-failures.svg
+    python -m benchmarks.rare_levels measure --studies 100 --out rare.json
+    python -m benchmarks.rare_levels coverage --studies 1000 --methods auto --at 300 1000 --out coverage.json
+    python -m benchmarks.rare_levels draw rare.json docs/rare-failures.svg
 
 `measure` prints the relative root mean squared error of each method on each task, `coverage` how often the intervals
-and one-sided bounds of levels hold. Truths of tables are exact. Those of networks are Monte Carlo's, from as many
+and one-sided bounds hold. Truths of tables are exact. Those of networks are Monte Carlo's, from as many
 episodes as `--reference` says, and have their own error. Plain cross-entropy and splitting are short references of this
 file, with 500 episodes for each level; they are for tables, and splitting needs a simulator whose states can be copied.
 """
@@ -24,9 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bpsearch as bps
+from benchmarks import closed_form
+from bpsearch.methods import for_failure
+from bpsearch.search import normalized
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PER_LEVEL, QUANTILE, SMOOTH = 500, 0.1, 0.7
+PAPER_STEP = 0.1  # of the paper's gradient; divided by the mean X², so that no task needs another
 Floats = NDArray[np.float64]
 
 
@@ -61,6 +65,12 @@ def courier(p: float) -> Task:
     return Task(env, policy, bps.Failure("return < -100"), p)
 
 
+def slips() -> Task:
+    """A slip at one of five steps fails half of the time, one in a hundred in all."""
+    drawn = closed_form.failure()
+    return Task(drawn.mdp, drawn.policy, bps.Failure("return >= 1"), float(bps.oracle.value(*drawn)))
+
+
 def two_ways() -> Task:
     """Three levels of 0.1 (1e-3) on one side, one action of 5e-4 at the start on the other."""
     states, p, rare = 6, 0.1, 5e-4
@@ -90,12 +100,27 @@ def lane(gusts: float, barrier: float, hidden: tuple[int, ...] = (16,)) -> Task:
     return Task(example["Lane"](gusts=gusts, barrier=barrier), example["driver"](hidden), asked)
 
 
+def hover() -> Task:
+    """The deterministic controller of examples/wind_gusts.py touches the wall; behaviors may tilt the gusts."""
+    example = runpy.run_path(str(EXAMPLES / "wind_gusts.py"))
+    pair, env = bps.expose_noise(example["spring_and_damper"](), example["Hover"]())
+    return Task(env, pair, bps.Failure(example["crashes"], 1.0, example["nearest"]))
+
+
+def exposed(task: Task) -> Task:
+    """The same with transitions that behaviors may tilt."""
+    table, env = bps.expose_noise(task.policy, task.env)
+    return Task(env, table, task.asked, task.truth)
+
+
 TASKS: dict[str, Callable[[], Task]] = {
     "six levels of 0.1": lambda: chain(6),
     "six levels, noise": lambda: chain(6, 0.125, 0.2),
+    "six levels, noise, exposed": lambda: exposed(chain(6, 0.125, 0.2)),
     "one action of 1e-4": lambda: courier(1e-4),
     "one action of 0.004": lambda: courier(0.004),
     "one action of 0.05": lambda: courier(0.05),
+    "slips, 0.01": slips,
     "two levels of 0.1": lambda: chain(2),
     "two ways to fail": two_ways,
     "environment decides, 0.05": lambda: chain(1, 0.5, 0.9),
@@ -103,6 +128,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "gridworld, return < -150": lambda: grid(-150.0),
     "lane, no gusts": lambda: lane(0.0, 0.83),
     "lane, gusts": lambda: lane(1.0, 0.88),
+    "hover, gusts exposed": hover,
     "lane, gusts, (32, 32)": lambda: lane(1.0, 0.88, (32, 32)),
 }
 
@@ -199,7 +225,8 @@ def run(task: Task, method: str, episodes: int, seed: int) -> float:
         return cross_entropy(task, episodes, seed)
     if method == "splitting":
         return splitting(task, episodes, seed)
-    return bps.evaluate(task.policy, task.env, episodes, method, estimand=task.asked, seed=seed).value
+    chosen = bps.BPG(normalized(PAPER_STEP)) if method == "paper-bpg" else method
+    return bps.evaluate(task.policy, task.env, episodes, chosen, estimand=task.asked, seed=seed).value
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -226,23 +253,30 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """How often the 95% intervals and the one-sided bound of levels hold."""
+    """How often the 95% intervals and the one-sided bound hold, in studies that are looked at after each size."""
     rows = []
     for name in options.tasks:
         task, (truth, _) = TASKS[name](), truth_of(name, options.reference)
-        held = {"fixed n": 0, "anytime-valid": 0, "certified": 0, "one-sided": 0}
-        for seed in range(options.studies):
-            found = bps.evaluate(task.policy, task.env, options.episodes, "levels", estimand=task.asked, seed=seed)
-            ends = (found.interval(), found.anytime_interval() or (0.0, 1.0), found.certified_interval())
-            for kind, bounds in zip(held, ends, strict=False):
-                assert bounds is not None
-                held[kind] += bounds[0] <= truth <= bounds[1]
-            held["one-sided"] += truth <= (found.upper_bound() or 1.0)
-            if (seed + 1) % 250 == 0:
-                print(f"  {name}: {seed + 1} studies {held}", flush=True)
-        shares = {kind: count / options.studies for kind, count in held.items()}
-        rows.append({"task": name, "studies": options.studies, "episodes": options.episodes, **shares})
-        print(rows[-1], flush=True)
+        for method in options.methods:
+            chosen = for_failure(task.policy) if method == "auto" else method
+            held = {
+                size: dict.fromkeys(("fixed n", "anytime-valid", "certified", "one-sided"), 0) for size in options.at
+            }
+            for seed in range(options.studies):
+                study = bps.Study(task.policy, chosen, estimand=task.asked, seed=seed)
+                for size, counts in held.items():
+                    found = study.run(task.env, total=size)
+                    ends = (found.interval(), found.anytime_interval() or (0.0, 1.0), found.certified_interval())
+                    for kind, bounds in zip(counts, ends, strict=False):
+                        assert bounds is not None
+                        counts[kind] += bounds[0] <= truth <= bounds[1]
+                    counts["one-sided"] += truth <= (found.upper_bound() or 1.0)
+                if (seed + 1) % 100 == 0:
+                    print(f"  {name}, {chosen}: {seed + 1} studies {held}", flush=True)
+            for size, counts in held.items():
+                shares = {kind: count / options.studies for kind, count in counts.items()}
+                rows.append({"task": name, "method": chosen, "studies": options.studies, "episodes": size, **shares})
+                print(rows[-1], flush=True)
     return rows
 
 
@@ -253,7 +287,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     names = [*dict.fromkeys(row["task"] for row in rows)]
     methods = [*dict.fromkeys(row["method"] for row in rows)]
     figure, axes = plt.subplots(figsize=(7.0, 0.42 * len(names) + 1.2), layout="constrained")
-    for method, marker in zip(methods, "osD^vX", strict=False):
+    for method, marker in zip(methods, "osD^vXP", strict=False):
         points = [(row["error"], names.index(row["task"])) for row in rows if row["method"] == method]
         axes.plot(*zip(*points, strict=True), marker, label=method, markersize=6)
     axes.set(xscale="log", xlabel="relative root mean squared error", yticks=range(len(names)), yticklabels=names)
@@ -270,8 +304,11 @@ def main() -> None:
         command = commands.add_parser(name)
         command.add_argument("--studies", type=int, default=100)
         command.add_argument("--episodes", type=int, default=3000)
+        command.add_argument("--at", type=int, nargs="+", default=[300, 1000], help="coverage: numbers of episodes")
         command.add_argument("--tasks", nargs="+", default=list(TASKS), choices=TASKS)
-        command.add_argument("--methods", nargs="+", default=["bpg", "levels", "cross-entropy", "splitting"])
+        command.add_argument(
+            "--methods", nargs="+", default=["paper-bpg", "cross-entropy", "splitting", "levels", "auto"]
+        )
         command.add_argument("--reference", type=int, default=2_000_000)
         command.add_argument("--out", type=Path)
     drawing = commands.add_parser("draw")

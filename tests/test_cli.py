@@ -98,8 +98,8 @@ def test_a_study_of_an_object_says_how_to_open_it(in_process, tmp_path):
     [
         ([], "auto", {}),
         (["--batch-size", "50"], "auto", {"batch_size": 50}),
-        (["--failure", "return < -80"], "levels", {"failure": "return < -80"}),
-        (["--failure", "return < -80", "--batch-size", "50"], "levels", {"batch_size": 50}),
+        (["--failure", "return < -80"], "failures", {"failure": "return < -80"}),
+        (["--failure", "return < -80", "--batch-size", "50"], "failures", {"batch_size": 50}),
         (["--defensive", "0.1"], "bpg", {"defensive": 0.1}),
         (["--method", "pdis-bpg", "--defensive", "0.1"], "pdis-bpg", {"defensive": 0.1}),
         (["--target", "100"], "auto", {"target": 100.0}),

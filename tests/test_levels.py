@@ -1,6 +1,6 @@
 """Rare failures: margins, weights that a search fixes with its behavior, and the search through levels."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -8,11 +8,14 @@ import pytest
 
 import bpsearch as bps
 from benchmarks import rare_levels
+from benchmarks.closed_form import failure as slips
+from bpsearch.control_variates import handover
+from bpsearch.control_variates.handover import Handover
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.inference.confidence_sequence import CertifiedSequence, anytime_bounds, lower_bounds
 from bpsearch.inference.counting import count_episodes
 from bpsearch.report.words import certificate
-from bpsearch.search import Info
+from bpsearch.search import Info, TableFailures
 from bpsearch.search.imitation import ByCounts
 from bpsearch.testing import check_search, enumerate_trajectories
 
@@ -159,6 +162,61 @@ def test_whole_studies_by_levels_are_unbiased():
     mdp, policy = chain(2, 0.3, noise=0.2)
     found, _ = expectation(bps.Levels(), mdp, policy, bps.Failure("return >= 2"), (2, 1, 1))
     assert found == pytest.approx((0.3 * 0.8) ** 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("common", [0.01, 0.5], ids=["at once", "sometimes"])
+def test_whole_studies_that_may_be_handed_over_are_unbiased(common, monkeypatch):
+    """Every batch enumerated, with thresholds so low that one failure hands over; also back, after one bad batch."""
+    monkeypatch.setattr(handover, "FEW", 1)
+    monkeypatch.setattr(handover, "COMMON", common)
+    monkeypatch.setattr(handover, "TRIAL", 1)
+    monkeypatch.setattr(handover, "GAIN", 5.0)
+    mdp, policy = chain(1, 0.3, noise=0.2)
+    found, _ = expectation(TableFailures(), mdp, policy, bps.Failure("return >= 1"), (1, 1, 1))
+    assert found == pytest.approx(0.3 * 0.8, abs=1e-12)
+
+
+def test_where_failures_are_common_the_closed_form_takes_over():
+    """A slip at one of five steps fails half of the time, one in a hundred in all: three seeds, 1,000 episodes."""
+    task = slips()
+    truth = bps.oracle.value(*task)
+    errors = []
+    for seed in range(3):
+        study = bps.Study(task.policy, "failures", estimand=bps.Failure("return >= 1"), seed=seed)
+        found = study.run(task.mdp, total=1000)
+        assert bool(study.state.handover.closed)
+        errors.append((found.value - truth) ** 2)
+        low, high = found.interval(0.9999)
+        assert low < truth < high
+        assert found.std_error < 0.6 * np.sqrt(truth / 1000)
+    assert np.mean(errors) < 0.5 * truth / 1000
+
+
+def test_rare_failures_are_left_to_levels_and_a_bad_closed_form_is_left_again():
+    mdp, policy = chain(6)
+    study = bps.Study(policy, "failures", estimand=bps.Failure("return >= 6"), seed=0)
+    found = study.run(mdp, total=1200)
+    assert found.value == pytest.approx(1e-6, rel=0.3)
+    assert not study.state.handover.closed
+    assert np.exp(found.data.log_weights[found.data.counts > 0.0]).max() <= 5.0 + 1e-9
+    bad = replace(
+        Handover.of(policy, 1.0),
+        episodes=np.int64(500),
+        failures=np.int64(9),
+        total=np.float64(5.0),
+        tried=np.int64(200),
+        squares=np.float64(200 * 0.02),
+        closed=np.bool_(True),
+    )
+    calm = replace(bad, squares=np.float64(200 * 0.005))
+    batch = bps.Failure("return >= 6").pay(bps.sample(mdp, policy, 10, seed=0))
+    assert (bool(bad.add(batch).closed), bool(bad.add(batch).refused)) == (False, True)
+    assert (bool(calm.add(batch).closed), bool(calm.add(batch).refused)) == (True, False)
+
+
+def test_the_default_for_failures_of_tables_is_known_by_name():
+    mdp, policy = chain(2)
+    assert bps.evaluate(policy, mdp, 100, failure="return >= 2", seed=0).settings["method"] == "failures"
 
 
 def test_a_failure_of_one_in_a_million_is_found_through_levels():

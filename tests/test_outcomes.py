@@ -164,7 +164,7 @@ def test_episodes_are_kept_as_they_came_and_paid_when_they_are_valued(tmp_path):
 
 
 def test_the_default_looks_for_a_failure_by_a_search_of_behaviors():
-    assert bps.evaluate(POLICY, MDP, 100, failure="return < -80").method == find_method("levels").name
+    assert bps.evaluate(POLICY, MDP, 100, failure="return < -80").method == find_method("failures").name
     ungraded = bps.evaluate(POLICY, MDP, 100, failure=lambda batch: batch.returns() < -80.0)
     assert ungraded.method == find_method("bpg").name
     assert bps.evaluate(POLICY, MDP, 100).method == find_method("auto").name

@@ -61,7 +61,7 @@ def test_the_make_targets_exist():
         assert re.search(rf"^{target}:", MAKEFILE, flags=re.M), target
 
 
-LONG = ("lane_keeping.py", "optuna_objective.py", "training_callback.py")  # run by make test-slow
+LONG = ("lane_keeping.py", "optuna_objective.py", "training_callback.py", "wind_gusts.py")  # run by make test-slow
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 

@@ -8,7 +8,7 @@ from bpsearch._core.arrays import Proxy
 from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
 from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
-from bpsearch.control_variates.choice import can_choose
+from bpsearch.control_variates.choice import can_choose, can_model
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
@@ -23,6 +23,7 @@ from bpsearch.search.levels import Levels
 from bpsearch.search.may_move import MayMove
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.starts import StartSearch
+from bpsearch.search.table_failures import TableFailures
 
 AnySearch = Search[Any]
 
@@ -76,6 +77,14 @@ def for_policy(method: Method, policy: Policy) -> Method:
     )
 
 
+def for_failure(policy: Policy) -> str:
+    """What `auto` is for a failure of this policy, if it is known how near an episode came.
+
+    On networks levels are not shown to be better yet where failures are common (docs/rare-failures.md).
+    """
+    return "failures" if can_model(policy) else "levels" if policy.counts_actions else "bpg"
+
+
 def _monte_carlo(env: CompiledEnv | None) -> Method:
     return Method(OnPolicy(), Valuation(), name="mc")
 
@@ -86,6 +95,10 @@ def _bpg(env: CompiledEnv | None) -> Method:
 
 def _levels(env: CompiledEnv | None) -> Method:
     return Method(Levels(), Valuation(importance_sampling), name="levels")
+
+
+def _failures(env: CompiledEnv | None) -> Method:
+    return replace(Method.of_search(TableFailures()), name="failures")
 
 
 def _pdis_bpg(env: CompiledEnv | None) -> Method:
@@ -120,6 +133,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "mc": _monte_carlo,
     "bpg": _bpg,
     "levels": _levels,
+    "failures": _failures,
     "starts": _starts,
     "pdis-bpg": _pdis_bpg,
     "closed-form": _closed_form,

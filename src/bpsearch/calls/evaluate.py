@@ -12,7 +12,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
-from bpsearch.methods import AnySearch, Method, find_method, for_policy, with_proxy
+from bpsearch.methods import AnySearch, Method, find_method, for_failure, for_policy, with_proxy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
@@ -60,8 +60,9 @@ def evaluate(
             tabular MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels",
             a search through those that came near, and "starts", which runs the policy from starts near the failure,
             deterministic policies too. All are unbiased. On tables with rare actions "auto" moves to the closed form
-            where that promises far more. Of a failure "auto" is "levels" if the policy is a table and it is known how
-            near an episode came, else "bpg". A `Method` or a search of your own also works.
+            where that promises far more. Of a failure "auto" is "failures" if the policy is a table and it is known how
+            near an episode came: levels, or the closed form where failures are common; else it is "bpg". A `Method` or
+            a search of your own also works.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. The result says which question was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -160,8 +161,7 @@ def choose_method(
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        # On networks levels are not shown to be better yet (docs/rare-failures.md).
-        searched = "levels" if may_move and asked.graded and task.policy.counts_actions else "bpg"
+        searched = for_failure(task.policy) if may_move and asked.graded else "bpg"
         method = searched if asked.event and not no_help else "auto"
     found = find_method(method, task.compiled)
     found = found if proxy is None else with_proxy(found, proxy)

@@ -21,6 +21,7 @@ METHODS = (
     "mc",
     "bpg",
     "levels",
+    "failures",
     "starts",
     "pdis-bpg",
     "closed-form",

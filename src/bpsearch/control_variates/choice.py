@@ -105,13 +105,21 @@ def is_decision(told: int) -> bool:
     return told >= 2 and told & (told - 1) == 0
 
 
-def can_choose(policy: Policy) -> bool:
-    """Whether there is anything to choose: a table, not too large, with a rare action."""
+def can_model(policy: Policy) -> bool:
+    """Whether a model can be solved batch by batch: a table, not too large, that is not deterministic."""
     if not isinstance(policy, SoftmaxTable) or policy.deterministic:
         return False
     states, actions = policy.logits.shape
+    return int(states) * int(actions) * int(states) <= LARGEST
+
+
+def can_choose(policy: Policy) -> bool:
+    """Whether there is anything to choose: a table, not too large, with a rare action."""
+    if not can_model(policy):
+        return False
+    assert isinstance(policy, SoftmaxTable)
     probabilities = policy.probabilities
-    return states * actions * states <= LARGEST and bool(np.any((probabilities > 0.0) & (probabilities < RARE)))
+    return bool(np.any((probabilities > 0.0) & (probabilities < RARE)))
 
 
 @pytree()

@@ -9,6 +9,7 @@ from bpsearch.search.levels import Levels, LevelsState
 from bpsearch.search.may_move import MayMove, MayMoveState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
+from bpsearch.search.table_failures import TableFailures, TableFailuresState
 from bpsearch.search.warm_start import WarmStart, WarmState
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
     "OnPolicy",
     "Search",
     "StepSize",
+    "TableFailures",
+    "TableFailuresState",
     "WarmStart",
     "WarmState",
     "constant",
