@@ -82,7 +82,7 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
 
 
 def table(cells: list[Cell], what: str) -> str:
-    """One kind of percentage, a row for each task and a column for each method; fewer than 2,000 studies in brackets."""
+    """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets."""
     known = {(cell["task"], cell["method"]): cell for cell in cells}
     methods = [method for method in METHODS if any(method == key[1] for key in known)]
     lines = [f"| task | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
