@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bpsearch as bps
+from benchmarks.coverage_studies.__main__ import table as coverage_table
 from benchmarks.evaluators.table import markdown, read_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.paper.reproduce import EXPERIMENTS
@@ -105,21 +106,34 @@ def test_the_page_about_comparing_shows_what_its_benchmarks_have_measured():
     page = (DOCS / "comparing.md").read_text()
     rows = {tuple(part.strip() for part in row.split("|")[1:-1]) for row in page.splitlines() if row.startswith("|")}
     measured = {
-        name: json.loads((DOCS / "comparing" / f"{name}.json").read_text()) for name in ("false", "power", "savings")
+        name: json.loads((DOCS / "comparing" / f"{name}.json").read_text())
+        for name in ("false", "power", "savings", "targets")
     }
     for cell in measured["false"]:
         assert cell["false"] <= 0.05
         rate = f"{100 * cell['false']:.1f}"
         assert (cell["problem"], cell["method"], str(cell["comparisons"]), rate) in rows, cell
     for cell in measured["power"]:
-        assert (cell["problem"], cell["procedure"], f"{100 * cell['power']:.0f}", f"{cell['episodes']:.0f}") in rows, (
-            cell
-        )
+        numbers = (str(cell["comparisons"]), f"{100 * cell['power']:.0f}", f"{cell['episodes']:.0f}")
+        assert (cell["problem"], cell["procedure"], *numbers) in rows, cell
     for cell in measured["savings"]:
         names = ("pairing_savings", "control_savings", "tight_savings", "savings")
         numbers = tuple(f"{cell[name]:.3g}" for name in names)
         assert (cell["task"], cell["policies"], *numbers) in rows, cell
         assert cell["pairing_savings"] > 0.97
+    needed = {(cell["task"], cell["method"]): cell["episodes"] for cell in measured["targets"]}
+    for cell in measured["targets"]:
+        plain, auto = (needed[cell["task"], method] for method in ("mc", "auto"))
+        ends = (f"{plain:.0f}", f"{auto:.0f}", f"{plain / auto:.1f}")
+        assert (cell["task"], f"{cell['halfwidth']:g}", *ends) in rows, cell
+
+
+def test_the_page_about_intervals_has_the_coverage_of_every_method():
+    cells = json.loads((DOCS / "intervals" / "coverage-studies.json").read_text())
+    page = (DOCS / "intervals.md").read_text()
+    assert all(coverage_table(cells, what) in page for what in ("always", "stopped"))
+    short = {cell["task"] for cell in cells if cell["always"] < 0.93 or cell["stopped"] < 0.94}
+    assert short == {"gridworld-noisy", "gridworld-converged"}, "the page names the tasks that miss"
 
 
 def test_what_is_said_of_intervals_is_what_was_measured():

@@ -82,13 +82,17 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
 
 
 def table(cells: list[Cell], what: str) -> str:
-    """One kind of percentage, a row for each task and a column for each method."""
-    tasks, methods = (list(dict.fromkeys(cell[key] for cell in cells)) for key in ("task", "method"))
+    """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets."""
     known = {(cell["task"], cell["method"]): cell for cell in cells}
+    methods = [method for method in METHODS if any(method == key[1] for key in known)]
     lines = [f"| task | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for task in tasks:
-        row = [known.get((task, method)) for method in methods]
-        lines.append(f"| {task} | {' | '.join('' if c is None else f'{100 * c[what]:.1f}' for c in row)} |")
+    for task in NAMES:
+        row = []
+        for method in methods:
+            cell = known.get((task, method))
+            few = "" if cell is None or cell["studies"] >= 2000 else f" ({cell['studies']})"
+            row.append("" if cell is None else f"{100 * cell[what]:.1f}{few}")
+        lines.append(f"| {task} | {' | '.join(row)} |")
     return "\n".join(lines)
 
 
