@@ -44,8 +44,8 @@ def warn_of_ignored_seeds(
         warnings.warn(
             f"the environment ignores seeds: episode {number[1]}, run again with the same seed and the same actions, "
             f"has {found}. The result will not come again with its seed, and policies cannot be compared on common "
-            f"random numbers. In the environment, let reset(seed=...) seed all random numbers (super().reset(seed=seed), then "
-            f"self.np_random)",
+            f"random numbers. In the environment, let reset(seed=...) seed all random numbers "
+            f"(super().reset(seed=seed), then self.np_random)",
             UserWarning,
             stacklevel=2,
         )
