@@ -25,6 +25,7 @@ from torch.distributions import (
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, MissingDependencyError, SpaceMismatchError
 from bpsearch.integrations.torch import TorchPolicy, from_torch
+from bpsearch.policies.resolve import load
 
 OBSERVATIONS = Box(-1.0, 1.0, (3,), np.float64)
 
@@ -308,3 +309,27 @@ def test_a_study_of_another_module_compiles_nothing_anew() -> None:
             sizes.append([_compiled(program)._cache_size() for program in programs])
     assert min(sizes[0][:3]) > 0, "something was compiled"
     assert sizes[0] == sizes[1]
+
+
+class Player(torch.nn.Module):
+    """Plays Blackjack: observations are tuples of three numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(3, 2)
+
+    def forward(self, observation: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.distributions.Categorical:
+        total, dealer, ace = observation
+        return torch.distributions.Categorical(logits=self.last(torch.stack([total, dealer, ace], -1).float() / 10.0))
+
+
+def test_modules_get_tuples_where_the_environment_gives_tuples() -> None:
+    torch.manual_seed(0)
+    player = Player()
+    policy = load(player, "Blackjack-v1")
+    batch = bps.sample("Blackjack-v1", policy, 30, seed=0)
+    observed: Any = batch.observations
+    seen = tuple(torch.as_tensor(observed[key][batch.mask]) for key in ("0", "1", "2"))
+    expected = player(seen).log_prob(torch.as_tensor(batch.actions[batch.mask])).detach().numpy()
+    np.testing.assert_allclose(batch.log_probs[batch.mask], expected, atol=1e-6)
+    assert bps.evaluate(player, "Blackjack-v1", 60, seed=0).method == "auto"

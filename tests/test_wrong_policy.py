@@ -11,7 +11,7 @@ import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from sb3_contrib.common.envs import InvalidActionEnvDiscrete, InvalidActionEnvMultiDiscrete
 from sb3_contrib.common.maskable.utils import get_action_masks
-from stable_baselines3 import DQN, PPO
+from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -143,6 +143,37 @@ def test_algorithms_with_a_replay_buffer_say_less_of_statistics(kind: Any, norma
         policy = bps.load_sb3(path, lambda: Raw(kind))
         np.testing.assert_array_equal(policy.act(np.zeros((32, 1)), raw)[2], greedy)
         assert "vecnormalize.pkl" in policy.notes[0]
+
+
+class Reach(Toy):
+    """A goal that differs from episode to episode, as hindsight replay wants it."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            key: gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float32)
+            for key in ("observation", "achieved_goal", "desired_goal")
+        }
+    )
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def observe(self) -> Any:
+        return {key: self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32) for key in self.observation_space}
+
+    def compute_reward(self, achieved: Any, desired: Any, info: Any) -> Any:
+        return -np.linalg.norm(achieved - desired, axis=-1)
+
+
+def test_a_trained_file_of_a_goal_is_read(tmp_path: Path) -> None:
+    more: Any = {"replay_buffer_class": HerReplayBuffer, "buffer_size": 100, "learning_starts": 20}
+    model = SAC("MultiInputPolicy", Reach(), device="cpu", seed=0, policy_kwargs={"net_arch": [8]}, **more).learn(24)
+    model.save(tmp_path / "model.zip")
+    policy = bps.load_sb3(tmp_path / "model.zip", Reach)
+    batch = bps.sample(Reach, policy.mode(), 3, seed=0)
+    observed: Any = batch.observations
+    seen = {key: part[batch.mask] for key, part in observed.items()}
+    expected, _ = model.predict(seen, deterministic=True)
+    np.testing.assert_allclose(policy.mode().act(np.zeros((len(expected), 1)), seen)[2], expected, atol=1e-5)
+    assert "does not write down whether" in policy.notes[0]
 
 
 def test_statistics_of_something_else_are_refused(normalized: Any, tmp_path: Path) -> None:

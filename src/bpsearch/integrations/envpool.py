@@ -47,7 +47,6 @@ class PoolVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = pool.observation_space, pool.action_space
         self.observation_space = batch_space(pool.observation_space, self.num_envs)
         self.action_space = batch_space(pool.action_space, self.num_envs)
-        self.longest: int | None = pool.config.get("max_episode_steps")
         self._observations: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

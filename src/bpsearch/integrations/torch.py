@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace
+from bpsearch.envs.observations import split_space
 from bpsearch.integrations.torch_architecture import Architecture, as_tensor
 from bpsearch.policies.base import Policy, clip_to
 from bpsearch.sampling.groups import episode_groups, row_bytes
@@ -34,9 +35,9 @@ def from_torch(
     the precision of its parameters; in 64 bit (`module.double()`) rounding hardly ever decides an action.
 
     Args:
-        module: called with a tensor of N observations (a dict of tensors for a `Dict` space), floating-point ones in
-            the type of the module's parameters; returns a `Categorical` (Discrete; a sequence of them for
-            MultiDiscrete), a `Bernoulli` (MultiBinary), or for Box a `Normal`, an `Independent` of one, or a
+        module: called with a tensor of N observations (a dict of tensors for a `Dict` space, a tuple for a `Tuple`),
+            floating-point ones in the type of the module's parameters; returns a `Categorical` (Discrete; a sequence of
+            them for MultiDiscrete), a `Bernoulli` (MultiBinary), or for Box a `Normal`, an `Independent` of one, or a
             `TransformedDistribution` of one.
         observation_space: what the module accepts.
         action_space: what the distribution draws.
@@ -240,7 +241,7 @@ class TorchPolicy(Policy):
         space: Any = self.observation_space
         while isinstance(observations, dict):
             key = next(iter(observations))
-            observations, space = observations[key], space[key]
+            observations, space = observations[key], (split_space(space) or {})[key]
         shape = np.shape(observations)
         return shape[: len(shape) - len(space.shape)]
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
+from bpsearch.envs.observations import split_space
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.integrations.torch_heads import Head, Output, head_of
 from bpsearch.integrations.torch_linear import LinearLayers
@@ -104,9 +105,14 @@ class Architecture:
         return np.concatenate([gradient.double().numpy().ravel() for gradient in gradients])
 
     def tensors(self, observations: Observations) -> Any:
-        """Observations as the module takes them."""
+        """Observations as the module takes them: tuples of tensors where the environment gives tuples."""
+        return self._tensors(observations, self.observation_space)
+
+    def _tensors(self, observations: Observations, space: gymnasium.Space[Any] | None) -> Any:
         if isinstance(observations, dict):
-            return {key: self.tensors(value) for key, value in observations.items()}
+            parts = (split_space(space) if space is not None else None) or {}
+            found = {key: self._tensors(value, parts.get(key)) for key, value in observations.items()}
+            return tuple(found.values()) if isinstance(space, gymnasium.spaces.Tuple) else found
         tensor = as_tensor(np.asarray(observations))
         return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
 
