@@ -1,10 +1,10 @@
 """Do intervals with starts hold, and what do starts save precisely? Many studies of tasks whose truth is known exactly.
 
     python -m benchmarks.start_coverage --pools /tmp/pools --keep coverage.jsonl
-    python -m benchmarks.start_coverage --tasks random-0 goal --studies 500 500 500 500
+    python -m benchmarks.start_coverage --tasks random-0 goal --studies 500 500 500 100
 
-Tables with several starts run as they are, and the oracle knows their values. Of simulations, agents and made-up tasks
-a pool is made once, and studies are drawn from it (`start_pools.py`). What is judged is the control variate of starts
+Of tables, simulations, agents and made-up tasks a pool is made once, and studies are drawn from it (`start_pools.py`):
+the truth is the mean of the pool. What is judged is the control variate of starts
 alone, with 10 and with 50 further starts for each episode.
 
 The ratio is to Monte Carlo's exact variance; its noise is lowered by Monte Carlo's own squared error in the same
@@ -17,9 +17,8 @@ import argparse
 import json
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -27,15 +26,17 @@ from scipy import stats
 
 import bpsearch as bps
 from benchmarks.adversary.measure import pair_ratios
-from benchmarks.evaluators.tasks import TASKS
 from benchmarks.start_pools import SEED, Pool, Studies, find_pool
 from bpsearch.control_variates import Starts, StartStates
-from bpsearch.policies.base import Policy
 from bpsearch.policies.resolve import load
 
 SIZES = (100, 300, 1000, 3000)
 LEVEL = 0.95
+SAMPLE = 400_000  # episodes of a pool that costs nothing
 POOLED = {
+    "random-0": 400_000,
+    "random-1": 400_000,
+    "random-2": 400_000,
     "acrobot": 400_000,
     "cartpole-swingup": 400_000,
     "pendulum-v1-half": 200_000,
@@ -44,46 +45,9 @@ POOLED = {
     "pendulum-v1-trained:mode": 200_000,
     "acrobot-v1-trained": 60_000,
     "cartpole-v1-trained": 60_000,
+    "Hopper-v5": 2_000,
+    "HalfCheetah-v5": 1_000,
 }
-TABLES = ("random-0", "random-1", "random-2")
-
-
-class Population(Protocol):
-    """Where studies come from."""
-
-    @property
-    def value(self) -> float:
-        """The truth."""
-
-    def plain_variance(self, episodes: int) -> float:
-        """Monte Carlo's mean squared error."""
-
-    def draw(self, rng: np.random.Generator, episodes: int, resets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Starts (n, ...), further starts (n, r, ...) and returns (n,)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Episodes of a tabular MDP."""
-
-    mdp: bps.TabularMDP
-    policy: Policy
-
-    @property
-    def value(self) -> float:
-        """By the oracle."""
-        return bps.oracle.value(self.mdp, self.policy)
-
-    def plain_variance(self, episodes: int) -> float:
-        """By the oracle."""
-        return bps.oracle.variance(self.mdp, self.policy, self.policy, estimator="mc") / episodes
-
-    def draw(self, rng: np.random.Generator, episodes: int, resets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Run them."""
-        number = int(rng.integers(2**31))
-        batch = bps.sample(self.mdp, self.policy, episodes, seed=SEED, batch=number, resets=resets)
-        returns = np.asarray(batch.returns(self.mdp.discount))
-        return np.asarray(batch.observations)[:, 0], np.asarray(batch.resets), returns
 
 
 def reach_goal(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -109,11 +73,29 @@ def oscillate(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return found
 
 
-MADE_UP: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
-    "goal": reach_goal,
-    "success": succeed,
-    "skewed": skew,
-    "waves": oscillate,
+def slope(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The higher the number of the start, the better."""
+    found: np.ndarray = starts + 2.0 * rng.choice([-1.0, 1.0], size=len(starts))
+    return found
+
+
+def flip(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Success or not; from every third start hardly ever."""
+    return (rng.random(len(starts)) < np.where(starts % 3 == 0, 0.05, 0.8)).astype(float)
+
+
+def pay_rarely(starts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The rarest starts pay most."""
+    return np.sqrt(starts + 1.0) + rng.exponential(size=len(starts))
+
+
+Reward = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+MADE_UP: dict[str, Reward] = {"goal": reach_goal, "success": succeed, "skewed": skew, "waves": oscillate}
+# With the number of states in which episodes start: all alike, or the probability of the n-th ∝ 1/n.
+COUNTED: dict[str, tuple[Reward, int, bool]] = {
+    "slope": (slope, 12, True),
+    "flips": (flip, 30, True),
+    "rare": (pay_rarely, 60, False),
 }
 
 
@@ -124,24 +106,30 @@ class _Spaces:
     action_space = spaces.Discrete(1)
 
 
-def find_population(name: str, pools: Path) -> tuple[str, Population, Studies]:
-    """Title, where studies come from, and who values them."""
-    if name in TABLES:
-        task = TASKS[name]()
-        assert isinstance(task.env, bps.TabularMDP)
-        return task.title, Table(task.env, task.policy), Studies(task.policy, (StartStates(),))
+def make_up(name: str) -> tuple[str, Pool, Studies]:
+    """A pool of starts and returns that are drawn by a formula."""
+    rng = np.random.default_rng(SEED)
     if name in MADE_UP:
-        rng = np.random.default_rng(SEED)
-        starts = rng.normal(size=(400_000, 3))
-        policy = load(lambda observation: 0, _Spaces())
-        return f"made up: {name}", Pool(starts, MADE_UP[name](starts, rng)), Studies(policy, (Starts(),))
+        starts = rng.normal(size=(SAMPLE, 3))
+        judge = Studies(load(lambda observation: 0, _Spaces()), (Starts(),))
+        return f"made up: {name}", Pool(starts, MADE_UP[name](starts, rng)), judge
+    reward, states, alike = COUNTED[name]
+    chances = np.ones(states) if alike else 1.0 / np.arange(1, states + 1)
+    begun = rng.choice(states, SAMPLE, p=chances / chances.sum())
+    judge = Studies(bps.SoftmaxTable(np.zeros((states, 2))), (StartStates(),))
+    return f"made up, {states} starts: {name}", Pool(begun, reward(begun, rng)), judge
+
+
+def find_population(name: str, pools: Path) -> tuple[str, Pool, Studies]:
+    """Title, where studies come from, and who values them."""
+    if name in MADE_UP or name in COUNTED:
+        return make_up(name)
     title, policy, pool = find_pool(name, POOLED[name], pools)
-    return title, pool, Studies(policy, (Starts(),))
+    counted = isinstance(policy.observation_space, spaces.Discrete)
+    return title, pool, Studies(policy, (StartStates() if counted else Starts(),))
 
 
-def measure(
-    population: Population, judge: Studies, episodes: int, resets: int, count: int, seed: int
-) -> dict[str, Any]:
+def measure(population: Pool, judge: Studies, episodes: int, resets: int, count: int, seed: int) -> dict[str, Any]:
     """One cell."""
     rng = np.random.default_rng([seed, episodes, resets])
     truth, plain = population.value, population.plain_variance(episodes)
@@ -168,7 +156,7 @@ def measure(
 
 
 def main() -> None:
-    every = [*TABLES, *MADE_UP, *POOLED]
+    every = [*COUNTED, *MADE_UP, *POOLED]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=every, help=", ".join(every))
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))

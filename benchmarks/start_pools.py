@@ -45,7 +45,7 @@ class Pool:
 
     def draw(self, rng: np.random.Generator, episodes: int, resets: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Starts (n, ...), further starts (n, r, ...) and returns (n,)."""
-        rows = rng.permutation(len(self.returns))[:episodes]
+        rows = rng.choice(len(self.returns), episodes, replace=False)
         further = rng.integers(len(self.returns), size=(episodes, resets))
         return self.starts[rows], self.starts[further], self.returns[rows]
 

@@ -12,6 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 import bpsearch as bps
 from bpsearch.control_variates import Scores, Starts, StartStates
+from bpsearch.control_variates import starts as starts_module
+from bpsearch.control_variates.features import expand
 from bpsearch.inference import judgement
 from bpsearch.inference.cross_fitting import cross_fit
 from bpsearch.inference.valuation import Valuation
@@ -132,6 +134,24 @@ def test_resets_do_not_change_the_episodes(env):
     assert len(np.unique(more.resets.reshape(18, -1), axis=0)) > 6
     again = bps.sample(env, policy, 6, seed=4, resets=3)
     np.testing.assert_array_equal(more.resets, again.resets)
+
+
+def test_episodes_may_have_different_numbers_of_further_starts(monkeypatch):
+    """What is predicted in runs of episodes is what the formula says of each: f(S_0) less the mean of f."""
+    monkeypatch.setattr(starts_module, "CHUNK", 7)
+    rng, policy = np.random.default_rng(0), bps.shipped_policy("acrobot")
+    counts = np.array([3, 3, 3, 3, 5, 2, 2, 1, 9, 9])
+    summary = {"starts": rng.normal(size=(10, 6)), "resets": rng.normal(size=(counts.sum(), 6)), "counts": counts}
+    control = Starts().bind(policy, 1.0)
+    fit = control.fit(control.evidence(summary, rng.normal(size=10), np.zeros(10, int), 1))
+    found = control.predict(fit, summary)
+    ends = np.cumsum(counts)
+    for episode, end in enumerate(ends):
+        own, further = (
+            expand(fit.scale(rows)).astype(np.float64)
+            for rows in (summary["starts"][[episode]], summary["resets"][end - counts[episode] : end])
+        )
+        assert found[0, :, episode] == pytest.approx(fit.coefficients[0] @ (own[0] - further.mean(axis=0)), abs=1e-5)
 
 
 def test_resets_are_kept(tmp_path):

@@ -162,7 +162,7 @@ class Continuous(Experiment):
 
     def analyse(self, results: Results, out: Path) -> Findings:
         """Figure, tables and claims."""
-        panels = {domain: self._panel(domain, results) for domain in self.domains}
+        panels = {domain: self._panel(domain, results, out / "trials") for domain in self.domains}
         figures = draw(list(panels.values()), out, self.figure_name)
         tables = [mse_table(panels), self._sweep_table(results), self._truth_table(panels)]
         return Findings(figures, tables, self._claims(panels))
@@ -197,7 +197,7 @@ class Continuous(Experiment):
             for variant in self.variants
         }
 
-    def _panel(self, domain: str, results: Results) -> Panel:
+    def _panel(self, domain: str, results: Results, kept: Path) -> Panel:
         reference = Reference.of(results[f"{domain}-truth"], self.batch_size)
         curves = {"mc": Curve.of("Monte Carlo", results[f"{domain}-mc"], reference, self.batch_size)}
         for variant, step in self._chosen(domain, results).items():
@@ -205,7 +205,13 @@ class Continuous(Experiment):
             curves[variant] = Curve.of(label, results[f"{domain}-{variant}"], reference, self.batch_size, step)
         trials = min(self.trials, start_curve.TRIALS)
         ours = start_curve.start_curve(
-            self.envs[domain], self.policies[domain], trials, self.iterations, self.batch_size, 2000 + self.seed
+            self.envs[domain],
+            self.policies[domain],
+            trials,
+            self.iterations,
+            self.batch_size,
+            2000 + self.seed,
+            kept / Continuous.name / f"{domain}-starts",
         )
         curves["starts"] = Curve.of("Monte Carlo less what starts explain (ours)", ours, reference, self.batch_size)
         returns = returns_by_start(

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch.envs.base import CompiledEnv
@@ -148,7 +149,12 @@ def fingerprint(run: Run) -> str:
         (trials.iterations, trials.batch_size, trials.seed, trials.record.__qualname__, run.keep.__qualname__),
         (run.env.horizon, run.env.discount),
     )
-    digest = hashlib.sha256(repr(settings).encode())
-    for leaf in jax.tree_util.tree_leaves((run.env, run.policy)):
-        digest.update(np.ascontiguousarray(leaf).tobytes())
-    return digest.hexdigest()[:12]
+    return digest(settings, run.env, run.policy)
+
+
+def digest(settings: object, *trees: PyTree[Array]) -> str:
+    """Of settings, by what they print as, and of arrays."""
+    found = hashlib.sha256(repr(settings).encode())
+    for leaf in jax.tree_util.tree_leaves(trees):
+        found.update(np.ascontiguousarray(leaf).tobytes())
+    return found.hexdigest()[:12]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -10,15 +11,17 @@ from bpsearch.control_variates.base import join
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.inference.cross_fitting import Knowledge
 from bpsearch.inference.valuation import Valuation, ValuedBatch
-from bpsearch.paper.runs import Arrays
+from bpsearch.paper.runs import Arrays, digest, write_whole
 from bpsearch.policies.base import Policy
 from bpsearch.sampling import sample
 
 RESETS = 20  # further starts of each episode
-TRIALS = 20  # at most: the curve lies so far below the others that few show it
+TRIALS = 20  # at most; the variances, which say more, need few
 
 
-def start_curve(env: CompiledEnv, policy: Policy, trials: int, iterations: int, batch_size: int, seed: int) -> Arrays:
+def start_curve(
+    env: CompiledEnv, policy: Policy, trials: int, iterations: int, batch_size: int, seed: int, directory: Path
+) -> Arrays:
     """Means and variances of the values of each batch, (trials, iterations) both.
 
     The first batch is cross-fitted. Then what starts explain is learned again whenever the number of batches has
@@ -31,10 +34,19 @@ def start_curve(env: CompiledEnv, policy: Policy, trials: int, iterations: int, 
         iterations: batches of each.
         batch_size: episodes of each batch.
         seed: the trials have the seeds from here on.
+        directory: finished trials are read from below it, new ones are written there.
     """
-    found = [_trial(env, policy, iterations, batch_size, seed + trial) for trial in range(trials)]
-    means, variances = (np.stack(part) for part in zip(*found, strict=True))
-    return {"means": means, "variances": variances}
+    store = directory / digest((iterations, batch_size, RESETS, env.horizon, env.discount), env, policy)
+    store.mkdir(parents=True, exist_ok=True)
+    found = []
+    for number in range(seed, seed + trials):
+        path = store / f"{number:05d}.npz"
+        if not path.exists():
+            means, variances = _trial(env, policy, iterations, batch_size, number)
+            write_whole(path, means=np.array(means), variances=np.array(variances))
+        with np.load(path, allow_pickle=False) as kept:
+            found.append({name: kept[name] for name in ("means", "variances")})
+    return {name: np.stack([trial[name] for trial in found]) for name in found[0]}
 
 
 def _trial(
