@@ -229,6 +229,18 @@ def test_of_many_batches_it_takes_the_mean_of_their_variances_and_what_their_epi
     assert sequence.episodes == n
 
 
+def test_room_for_the_unseen_stays_with_the_policys_own_batches_when_others_follow():
+    """V of the weighted batch is added to what the policy's own batch has with its room."""
+    rng = np.random.default_rng(8)
+    returns = rng.normal(size=100)
+    own = AsymptoticSequence(500).add(0.1 * returns, 1.0, returns)
+    both = own.add(rng.normal(size=100))
+    assert own.variance == pytest.approx(own.reduced + min(3.0 * own.distance**2, own.plain - own.reduced))
+    assert own.variance > 2.0 * own.reduced
+    assert both.variance - both.reduced == pytest.approx(own.variance - own.reduced)
+    assert math.isinf(both.plain)
+
+
 def test_it_is_tightest_where_it_is_told_to_be_and_about_half_as_wide_again_as_for_fixed_n():
     values = np.random.default_rng(6).normal(size=3000)
 

@@ -1,7 +1,7 @@
 """Confidence sequences: intervals that hold at all times at once, so that one may look and stop at will."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -188,7 +188,8 @@ class AsymptoticSequence:
     "Time-uniform central limit theory and asymptotic confidence sequences"). It is tightest about n = `tightest`,
     which must be fixed before the study: r² = (−2 log δ + log(1 − 2 log δ)) / tightest.
 
-    Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`).
+    Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`), in the batches
+    that the evaluation policy itself collected.
 
     Attributes:
         tightest: the number of episodes at which the intervals are to be narrow.
@@ -196,8 +197,10 @@ class AsymptoticSequence:
         weight: t.
         total: Σ ω X.
         reduced: Σ ω² σ² of the values.
-        plain: the same of the returns; infinite if they are weighted.
-        returns: the sum, the smallest and the largest of the returns.
+        own: episodes that the evaluation policy itself collected.
+        own_reduced: Σ ω² σ² of their values.
+        own_plain: the same of their returns.
+        returns: the sum, the smallest and the largest of these returns.
     """
 
     tightest: int
@@ -205,7 +208,9 @@ class AsymptoticSequence:
     weight: float = 0.0
     total: float = 0.0
     reduced: float = 0.0
-    plain: float = 0.0
+    own: int = 0
+    own_reduced: float = 0.0
+    own_plain: float = 0.0
     returns: tuple[float, float, float] = (0.0, math.inf, -math.inf)
 
     def add(self, values: NumpyArray, weight: float = 1.0, returns: NumpyArray | None = None) -> "AsymptoticSequence":
@@ -219,23 +224,24 @@ class AsymptoticSequence:
         if weight == 0.0:
             return self
         count = len(values)
-        plain, seen = math.inf, self.returns
-        if returns is not None:
-            before = seen[0] / self.episodes if self.episodes else float(returns[0])
-            plain = self.plain + weight**2 * count * _spread(returns, before)
-            seen = (
-                seen[0] + float(returns.sum()),
-                min(seen[1], float(returns.min())),
-                max(seen[2], float(returns.max())),
-            )
-        return AsymptoticSequence(
-            self.tightest,
-            self.episodes + count,
-            self.weight + weight * count,
-            self.total + weight * float(np.sum(values)),
-            self.reduced + weight**2 * count * _spread(values, self.mean if self.episodes else float(values[0])),
-            plain,
-            seen,
+        spread = weight**2 * count * _spread(values, self.mean if self.episodes else float(values[0]))
+        after = replace(
+            self,
+            episodes=self.episodes + count,
+            weight=self.weight + weight * count,
+            total=self.total + weight * float(np.sum(values)),
+            reduced=self.reduced + spread,
+        )
+        if returns is None:
+            return after
+        total, low, high = self.returns
+        plain = weight**2 * count * _spread(returns, total / self.own if self.own else float(returns[0]))
+        return replace(
+            after,
+            own=self.own + count,
+            own_reduced=self.own_reduced + spread,
+            own_plain=self.own_plain + plain,
+            returns=(total + float(returns.sum()), min(low, float(returns.min())), max(high, float(returns.max()))),
         )
 
     @property
@@ -245,16 +251,22 @@ class AsymptoticSequence:
 
     @property
     def variance(self) -> float:
-        """V."""
-        if not math.isfinite(self.plain):
+        """V, with room where the policy itself collected episodes; never more than their returns vary."""
+        if not self.own:
             return self.reduced
-        return max(self.reduced, min(self.reduced + PSEUDO_EPISODES * self.distance**2, self.plain))
+        room = min(PSEUDO_EPISODES * self.distance**2, self.own_plain - self.own_reduced)
+        return self.reduced + max(room, 0.0)
+
+    @property
+    def plain(self) -> float:
+        """Σ ω² σ² of the returns; infinite if some are weighted."""
+        return self.own_plain if self.own == self.episodes else math.inf
 
     @property
     def distance(self) -> float:
-        """D, how far a return was seen to lie from their mean."""
+        """D, how far a return of the policy itself was seen to lie from their mean."""
         total, low, high = self.returns
-        mean = total / self.episodes
+        mean = total / self.own
         return max(high - mean, mean - low)
 
     def half_width(self, level: float = 0.95) -> float:
