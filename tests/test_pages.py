@@ -17,7 +17,7 @@ AGENT = ROOT / "tests" / "agents" / "ppo-cartpole-v1.zip"
 ELSEWHERE = {
     "comparing.md": "tests/test_docs.py",
     "extending.md": "tests/test_extending.py, which compares it with examples/extending",
-    "rare-failures.md": "examples/lane_keeping.py",
+    "rare-failures.md": "examples/lane_keeping.py, examples/wind_gusts.py and tests/test_noise.py",
     "workers.md": "tests/test_workers.py and tests/test_ray.py: its first block needs a Ray cluster",
 }
 # What a page of the older kind takes for granted.
