@@ -92,12 +92,14 @@ class Answer:
         error: what was raised in the place of that.
         missing: digests whose bytes the worker does not have; it needs them to begin.
         seconds: that the episodes took, without opening the place.
+        together: how many episodes cost about as much as one: fewer in a chunk would save nothing.
     """
 
     episodes: Trajectories | None = None
     error: BaseException | None = None
     missing: tuple[str, ...] = ()
     seconds: float = 0.0
+    together: int = 1
 
 
 def encode(thing: Any, what: str) -> bytes:
@@ -158,7 +160,8 @@ class Site:
             finally:
                 if chunk.time_limit is not None:
                     faulthandler.cancel_dump_traceback_later()
-            return Answer(episodes, seconds=time.perf_counter() - start)
+            seconds = time.perf_counter() - start
+            return Answer(episodes, seconds=seconds, together=getattr(place, "together", 1))
         except Exception as error:
             return Answer(error=_portable(error))
 

@@ -179,7 +179,7 @@ class Scheduler:
             self._run_again(batch, chunk, outcome)
             return
         if outcome.answer.episodes is not None:
-            self._learn_size(batch.order, chunk, outcome.answer.seconds)
+            self._learn_size(batch.order, chunk, outcome.answer)
         batch.settle(chunk, outcome.answer)
 
     def _run_again(self, batch: _Batch, chunk: Chunk, outcome: Outcome) -> None:
@@ -197,7 +197,7 @@ class Scheduler:
         self._again.extend((batch, piece) for piece in pieces)
         self._waiting += chunk.episodes
 
-    def _learn_size(self, order: Order, chunk: Chunk, seconds: float) -> None:
+    def _learn_size(self, order: Order, chunk: Chunk, answer: Answer) -> None:
         """Twice as many if a chunk of full size was fast, half as many if it was slow.
 
         The time of an episode alone would mislead: many that run side by side take hardly longer than one.
@@ -205,11 +205,14 @@ class Scheduler:
         goal = TARGET_SECONDS
         if self.episode_timeout is not None:
             goal = min(goal, _TIMED_SHARE * self.episode_timeout)
-        size = self._target(order)
-        if chunk.episodes >= size and seconds < goal:
+        size, seconds = self._target(order), answer.seconds
+        least = answer.together if self.episode_timeout is None else 1
+        if size < least:
+            self.backend.sizes[chunk.place] = least
+        elif chunk.episodes >= size and seconds < goal:
             self.backend.sizes[chunk.place] = 2 * chunk.episodes
         elif chunk.episodes <= size and seconds > 4.0 * goal:
-            self.backend.sizes[chunk.place] = max(chunk.episodes // 2, 1)
+            self.backend.sizes[chunk.place] = max(chunk.episodes // 2, least)
 
 
 def join(parts: list[Trajectories], chunk: Chunk) -> Trajectories:

@@ -130,6 +130,11 @@ class GymnasiumSampler:
         return self._slots.restarts_single
 
     @property
+    def together(self) -> int:
+        """How many episodes cost about as much as one: as many as one program runs; 1 for single environments."""
+        return self._slots.count if isinstance(self._slots, VectorSlots) else 1
+
+    @property
     def no_resets(self) -> str:
         """Why further starts cannot be had; empty as long as they can."""
         return self._further.refused
