@@ -302,6 +302,7 @@ def test_from_no_variance_nothing_is_promised():
     json.dumps(plan.to_json(), allow_nan=False)
 
 
+@pytest.mark.filterwarnings("ignore:the environment ignores seeds")
 def test_an_environment_that_does_not_obey_its_seed():
     plan = bps.plan(policy_for(Lawless), partial(Lawless, 1.0), 60, halfwidth=0.1, seed=0)
     assert plan.action_share is None

@@ -279,6 +279,7 @@ def test_a_defensive_mixture_over_a_memory_is_refused(recurrent: RecurrentPPO) -
 # Masks
 
 
+@pytest.mark.filterwarnings("ignore:the environment ignores seeds")  # those of sb3-contrib do
 @pytest.mark.parametrize("env", [InvalidActionEnvDiscrete, InvalidActionEnvMultiDiscrete])
 @pytest.mark.parametrize("vectorization", ["env", "vector"])
 def test_masks_are_part_of_the_distribution(env: Any, vectorization: str, tmp_path: Path) -> None:

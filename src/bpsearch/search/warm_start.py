@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, Scalar
 from bpsearch._core.checks import check_type
@@ -29,7 +30,7 @@ class WarmState:
         center: the mean return that the first batch tells.
     """
 
-    inner: Any
+    inner: PyTree[Array]
     policy: Policy
     discount: Scalar
     told: Scalar
