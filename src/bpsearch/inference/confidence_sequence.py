@@ -188,8 +188,8 @@ class AsymptoticSequence:
     "Time-uniform central limit theory and asymptotic confidence sequences"). It is tightest about n = `tightest`,
     which must be fixed before the study: r² = (−2 log δ + log(1 − 2 log δ)) / tightest.
 
-    Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`), in the batches
-    that the evaluation policy itself collected.
+    Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`): in the
+    batches that the evaluation policy itself collected.
 
     Attributes:
         tightest: the number of episodes at which the intervals are to be narrow.

@@ -16,8 +16,7 @@ from bpsearch.sampling.trajectories import Trajectories
 from bpsearch.search.base import Info, Search
 from bpsearch.search.levels import Levels, LevelsState
 
-CAREFUL = 0.5  # the policy's own share of the episodes of levels,
-CAREFUL_FROM = 3e-4  # where they count and failures are estimated at so much or more
+CAREFUL = 0.5  # the policy's own share of the episodes of levels, where they count
 
 
 @pytree()
@@ -34,9 +33,8 @@ class TableFailuresState:
 class TableFailures(Search[TableFailuresState]):
     """`Levels` for rare failures, `ClosedForm` for common ones; see `Handover` for who acts.
 
-    Levels learn from every batch, so that they can go on where the closed form is of no use. Unless failures are rare
-    (below 3e-4), half of the episodes that count are then the policy's own: a failure that they do not know counts two
-    episodes' worth at most.
+    Levels learn from every batch, so that they can go on where the closed form is of no use. Half of their episodes
+    that count are the policy's own: a failure that the search does not know counts two episodes' worth at most.
 
     Attributes:
         levels: the search through levels.
@@ -76,7 +74,7 @@ class TableFailures(Search[TableFailuresState]):
         """Learn from a batch, and decide who acts next."""
         check_type("batch", batch, Trajectories, "Trajectories")
         handover = state.handover.add(batch)
-        careful = handover.common or (state.levels.counting and handover.probability >= CAREFUL_FROM)
+        careful = handover.common or state.levels.counting
         search = replace(self.levels, defensive=max(CAREFUL, self.levels.defensive)) if careful else self.levels
         levels, info = search.step(state.levels, batch)
         if not handover.closed:
