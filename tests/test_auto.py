@@ -139,7 +139,8 @@ def test_values_are_those_of_plain_loops():
 def ridge(y, z, kept, strength):
     z, y = z[kept], y[kept]
     products = z.T @ z
-    penalty = strength * np.diag(np.diag(products)) + 1e-9 * np.trace(products) / len(products) * np.eye(len(products))
+    floor = (1.0 / len(y) + 1e-9) * np.trace(products) / len(products)
+    penalty = strength * np.diag(np.diag(products)) + floor * np.eye(len(products))
     return np.linalg.solve(products + penalty, z.T @ (y - y.mean())), y.mean()
 
 
@@ -227,3 +228,21 @@ def test_where_actions_explain_nothing_the_values_are_nearly_monte_carlos():
         y, z = rng.normal(size=100), rng.normal(size=(100, 20))
         ratios.append(cross_fit([(Given(), {"scores": z})], y).values.mean() ** 2)
     assert np.mean(ratios) * 100 < 1.3  # 1 in expectation for Monte Carlo, standard error 0.1
+
+
+def test_a_parameter_that_hardly_acts_throws_no_episode_off():
+    """Two of a hundred episodes switch units on: what the others say of them is hardly to be believed.
+
+    Without the floor of the ridge, 4 of these 20 studies have a thousand times the variance of the returns.
+    """
+    rng = np.random.default_rng(0)
+    ratios = []
+    for _ in range(20):
+        scores = rng.normal(size=(100, 12))
+        returns = scores[:, 0] + rng.normal(size=100)
+        on = rng.permutation(100) < 2
+        scores[:, 6:] *= np.where(on, 30.0, 0.01)[:, None]
+        values = cross_fit([(Given(), {"scores": scores})], returns).values
+        ratios.append(np.var(values) / np.var(returns))
+    assert np.median(ratios) < 0.7
+    assert max(ratios) < 3.0

@@ -32,7 +32,10 @@ def check_size(policy: Policy) -> int:
 
 @dataclass(frozen=True, eq=False)
 class ScoreSums:
-    """Over some episodes: n, Σ Y, Σ Z, Σ Z Y, Σ Z Zᵀ, and F, the covariance that the policy itself tells."""
+    """Over some episodes: n, Σ Y, Σ Z, Σ Z Y, Σ Z Zᵀ, and F, the covariance that the policy itself tells.
+
+    `typical` is the mean of Σ Z² over parameters, 0 where the policy tells the covariance.
+    """
 
     count: NumpyArray
     target: NumpyArray
@@ -40,17 +43,24 @@ class ScoreSums:
     correlation: NumpyArray
     products: NumpyArray
     information: NumpyArray
+    typical: NumpyArray
 
     def __add__(self, other: "ScoreSums") -> "ScoreSums":
         """Over both."""
         return ScoreSums(*(a + b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
     def ridge(self) -> NumpyArray:
-        """(J, P), (Σ Z Zᵀ + κ F)⁻¹ Σ Z (Y − Ȳ) for each strength κ."""
+        """(J, P), (Σ Z Zᵀ + κ F + e I)⁻¹ Σ Z (Y − Ȳ) for each strength κ.
+
+        e is as if one more episode, without any effect, had moved every parameter by as much as they are moved on
+        average. Else a parameter that hardly acts in these episodes (a unit that is mostly switched off) is learned
+        from next to nothing, and throws off the first episode in which it does.
+        """
         target = self.correlation - self.target / max(self.count, 1) * self.score
         # Directions without any score (a constant added to all logits of a state) would leave the systems singular.
-        nothing = (1e-9 * np.trace(self.information) / len(target) + 1e-30) * np.eye(len(target))
-        systems = (self.products + strength * self.information + nothing for strength in STRENGTHS)
+        least = 1e-9 * np.trace(self.information) / len(target) + 1e-30
+        floor = (self.typical / max(self.count, 1) + least) * np.eye(len(target))
+        systems = (self.products + strength * self.information + floor for strength in STRENGTHS)
         return np.stack([scipy.linalg.solve(system, target, assume_a="pos") for system in systems])
 
 
@@ -123,11 +133,13 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
     def _sums(self, summary: dict[str, NumpyArray], targets: NumpyArray, rows: NumpyArray) -> ScoreSums:
         z, y = summary["scores"][rows], targets[rows]
         products = z.T @ z
-        information = np.diag(np.diag(products))
-        if "visits" in summary:
-            assert self.policy is not None
-            information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))
-        return ScoreSums(np.asarray(len(y)), y.sum(), z.sum(axis=0), z.T @ y, products, information)
+        sums = (np.asarray(len(y)), y.sum(), z.sum(axis=0), z.T @ y, products)
+        if "visits" not in summary:
+            squares = np.diag(products)
+            return ScoreSums(*sums, np.diag(squares), squares.mean())
+        assert self.policy is not None
+        information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))
+        return ScoreSums(*sums, information, np.zeros(()))
 
 
 def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> dict[str, Array]:
