@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 import bpsearch as bps
-from bpsearch.cli.compare import _named
+from bpsearch.cli.compare import _name_each
 from bpsearch.errors import MissingDependencyError
 from bpsearch.report import comparison_words as words
 from bpsearch.report.comparison_json import SCHEMA
@@ -174,9 +174,10 @@ def test_the_command_says_by_its_exit_code_what_became_of_it(in_process, tmp_pat
 
 
 def test_files_of_the_same_name_are_told_apart_by_their_folders():
-    names = _named(["runs/first/best_model.zip", "runs/second/best_model.zip", "old=runs/old/best_model.zip"], ["E"])
+    files = ["runs/first/best_model.zip", "runs/second/best_model.zip", "old=runs/old/best_model.zip"]
+    names = _name_each(files, ["E"])
     assert list(names) == ["first/best_model", "second/best_model", "old"]
-    assert list(_named(["runs/first/a.zip", "runs/second/b.zip"], ["E"])) == ["a", "b"]
+    assert list(_name_each(["runs/first/a.zip", "runs/second/b.zip"], ["E"])) == ["a", "b"]
 
 
 def test_certified_verdicts_by_the_command(in_process):

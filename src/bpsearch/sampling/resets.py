@@ -15,6 +15,7 @@ from bpsearch.sampling.slots import Slots, SlotsCrashedError
 from bpsearch.sampling.trajectories import Trajectories
 
 CHECKED = 4  # starts of the first batch that are drawn once more, to see whether they come again
+CHEAP = 0.01  # seconds for the further starts of an episode that are never too many, however quick episodes are
 
 
 class FurtherStarts:
@@ -70,7 +71,8 @@ class FurtherStarts:
             began = time.perf_counter()
             observe_starts(slots, [number])
             seconds.append(time.perf_counter() - began)
-        if count * min(seconds) > per_episode:  # the quickest: on a busy machine one may wait for something else
+        # The quickest: on a busy machine one may wait for something else.
+        if count * min(seconds) > max(per_episode, CHEAP):
             self.refused = f"{count} resets would take longer than an episode"
 
     def _check_seeds(
