@@ -20,6 +20,7 @@ def _mean_and_variance(search, state, info, batch):
     return info.values.mean(), info.values.var(ddof=1)
 
 
+@pytest.mark.slow
 def test_it_saves_clearly_where_action_noise_makes_the_variance():
     """40 studies of 1000 episodes: MSE below a fifth of Monte Carlo's; bias and interval by z-tests at 1e-6."""
     trials = Trials(bps.AdaptiveBPG(), iterations=10, batch_size=100, seed=3, record=_mean_and_variance)
@@ -45,6 +46,7 @@ def test_three_batches_find_more_than_the_best_behavior_of_plain_importance_samp
         assert (plain - exact) / (plain - best) > 1.1
 
 
+@pytest.mark.slow
 def test_it_stays_at_monte_carlo_where_nothing_can_be_gained():
     """All variance comes from the environment: a coin decides the reward, whatever the action."""
     transitions = np.zeros((3, 2, 3))

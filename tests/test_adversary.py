@@ -23,6 +23,7 @@ DISASTER = {"probability": 0.01, "size": 4.0, "early": 0.0, "steps": 3.0}
 BINARY = {"layers": 2.0, "width": 2.0, "actions": 2.0, "success": 0.3, "effect": 3.0, "epsilon": 0.3, "flipped": 0.0}
 
 
+@pytest.mark.slow
 def test_states_reached_only_by_luck_do_not_make_it_worse():
     """FrozenLake, the optimal policy with ε = 1e-4: the ratios were 12 and 6.
 

@@ -50,6 +50,7 @@ def test_evaluate_writes_a_page_and_a_result(tmp_path):
     assert "<svg" in (tmp_path / "found" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_evaluate_prints_json_for_the_packages_own_environments(tmp_path):
     arguments = ("--env", "bpsearch/Gridworld-v0", "--policy", "gridworld-early", "--episodes", "200", "--json")
     done = bpsearch("evaluate", *arguments, cwd=tmp_path)
@@ -93,6 +94,7 @@ def test_a_study_of_an_object_says_how_to_open_it(in_process, tmp_path):
     assert "the study's policy must be given to open it" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "method", "settings"),
     [

@@ -267,6 +267,7 @@ def test_single_episodes_and_values_without_spread():
     assert sequence.half_width() == pytest.approx(AsymptoticSequence(100).add(values).half_width(), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
     [lambda rng, shape: rng.normal(size=shape), lambda rng, shape: rng.exponential(size=shape) - 1.0],

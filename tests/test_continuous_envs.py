@@ -246,6 +246,7 @@ def test_the_vector_environment_resets_those_of_the_mask():
         vector.step(np.full((3, 1), np.nan))
 
 
+@pytest.mark.slow
 def test_ids_are_found_in_a_program_that_does_not_import_bpsearch():
     program = (
         "import gymnasium; e = gymnasium.make('bpsearch.envs:bpsearch/CartPoleSwingUp-v0'); e.reset(seed=0); "

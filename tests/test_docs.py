@@ -89,6 +89,7 @@ def test_the_page_about_intervals_shows_what_its_benchmark_has_measured():
             assert cell["always"] >= 0.93
 
 
+@pytest.mark.slow
 def test_the_examples_about_comparing_run_one_after_the_other(tmp_path):
     page = (DOCS / "comparing.md").read_text()
     script = tmp_path / "comparing.py"

@@ -103,6 +103,7 @@ def test_registered_ids_pass_gymnasiums_own_check(name):
     check_env(env.unwrapped, skip_render_check=True)
 
 
+@pytest.mark.slow
 def test_gymnasium_finds_the_ids_by_the_name_of_their_module():
     program = (
         "import gymnasium; env = gymnasium.make('bpsearch.envs:bpsearch/Gridworld-v0'); print(env.reset(seed=1)[0])"

@@ -51,6 +51,7 @@ def test_every_method_agrees_with_a_long_run_of_monte_carlo() -> None:
                 assert result.savings > 1.5
 
 
+@pytest.mark.slow
 def test_an_agent_where_start_states_make_the_variance() -> None:
     """Pendulum: actions explain little, starts most of it."""
     result = bps.evaluate(AGENTS / "ppo-pendulum-v1.zip", "Pendulum-v1", 200, seed=0)

@@ -105,6 +105,7 @@ print(bps.plan("uniform.linear.npz", "walk:0.5", pilot=20, seed=0).settings["env
 EXACT = (0.0, 0.0, sum(0.3 * 0.9**n for n in range(5)), sum(0.6 * 0.8**n for n in range(5)))
 
 
+@pytest.mark.slow
 def test_another_package_registers_methods_policies_and_environments(tmp_path):
     groups = re.findall(r'\[project.entry-points."(\S+)"\]', (EXAMPLES / "plugins.py").read_text())
     assert sorted(groups) == sorted(plugins.GROUPS)

@@ -55,6 +55,7 @@ def test_completion_loads_nothing_that_takes_long():
     assert (found, printed.split()) == ("[]", ["pdis-bpg"])
 
 
+@pytest.mark.slow
 def test_an_evaluation_loads_nothing_that_it_does_not_need():
     program = "import bpsearch as bps; bps.evaluate('gridworld-early', bps.envs.gridworld(), 20, 'mc', seed=0)"
     assert loaded(program, ("torch", "stable_baselines3", "matplotlib", "jinja2", "typer", "h5py", "ray"))[0] == "[]"

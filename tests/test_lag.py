@@ -75,7 +75,8 @@ def lagged(name: str, lag: int = 1) -> bps.Method:
     return replace(find_method(name, ENV), lag=lag)
 
 
-@pytest.mark.parametrize("name", ["bpg", pytest.param("dr-bpg", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bpg", "dr-bpg"])
 def test_the_bits_are_those_of_the_lag_whoever_runs_the_episodes(two: Processes, name: str) -> None:
     alone = bps.evaluate(POLICY, ENV, 650, lagged(name), seed=5)
     assert bits(bps.evaluate(POLICY, ENV, 650, lagged(name), seed=5, workers=two)) == bits(alone)

@@ -153,6 +153,7 @@ def synthetic(rng, pairs, start=9.0, action=1.0, left=0.2):
     return common + noise, common + np.sqrt(left) * noise
 
 
+@pytest.mark.slow
 def test_the_intervals_of_a_plan_hold_as_often_as_they_say():
     """400 pilots of 200 episodes; intervals that hold in 93% fail here once in a million times."""
     rng = np.random.default_rng(0)
@@ -197,6 +198,7 @@ def test_a_halfwidth_that_no_number_of_episodes_reaches_is_refused():
         episodes_for(1.0, 1e-200, 0.95)
 
 
+@pytest.mark.slow
 def test_actions_make_all_the_variance():
     """4x4: the environment is deterministic and has one start; the numbers against the oracle's and a real run's."""
     mdp, policy = bps.envs.gridworld(), bps.shipped_policy("gridworld-early")

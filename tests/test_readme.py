@@ -61,15 +61,11 @@ def test_the_make_targets_exist():
         assert re.search(rf"^{target}:", MAKEFILE, flags=re.M), target
 
 
-LONG = ("lane_keeping.py", "optuna_objective.py", "training_callback.py", "wind_gusts.py")  # run by make test-slow
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize(
-    "example",
-    [pytest.param(path, marks=pytest.mark.slow) if path.name in LONG else path for path in EXAMPLES],
-    ids=lambda path: path.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_the_examples_run(example, tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example)], cwd=tmp_path, capture_output=True, text=True, check=False

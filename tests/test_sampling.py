@@ -9,6 +9,7 @@ from bpsearch.errors import InvalidArgumentError, SpaceMismatchError
 from enumeration import random_mdp, random_policy
 
 
+@pytest.mark.slow
 def test_the_mean_return_is_the_exact_value():
     """z-test at a false-alarm rate of 1e-6 each; detects a bias of 0.05 standard deviations."""
     for mdp, policy in (

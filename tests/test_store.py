@@ -498,6 +498,7 @@ def test_a_reader_beside_a_writer_sees_whole_batches_and_changes_nothing(tmp_pat
     assert seen == [10, 20, 30]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bpg", "auto"])
 def test_what_is_written_while_a_reader_opens_does_not_confuse_it(kind, tmp_path, monkeypatch):
     """A batch is told after the reader has read the list of events, before it reads the cache: twice."""

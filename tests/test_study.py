@@ -348,6 +348,7 @@ def _mean_and_variance(search, state, info, batch):
     return info.values.mean(), info.values.var(ddof=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [OnPolicyCurve(), bps.BPG(normalized(0.05))], ids=["mc", "bpg"])
 def test_coverage_of_the_interval(search):
     """200 studies of 30 batches: a 95% interval may miss at most 24 (binomial tail 1e-4), bias is a z-test at 1e-6."""

@@ -60,6 +60,7 @@ def test_progress_is_live_in_a_terminal(method, tmp_path):
     assert "from 400 episodes" in text[text.rindex("400/400") :], "the answer follows the display"
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_a_terminal_leaves_an_estimate(tmp_path):
     with terminal(*GRIDWORLD, "--episodes", "1000000", "--method", "mc", cwd=tmp_path) as process:
         shown(process, until=r" [1-9]\d*00/1000000 ")
@@ -94,6 +95,7 @@ printf 'reply %s\\n' "${{COMPREPLY[@]}}"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash is installed")
 def test_bash_completes(tmp_path):
     """With the script that the command prints, in bash itself."""

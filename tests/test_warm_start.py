@@ -91,6 +91,7 @@ def logged_task(noise: float) -> tuple[bps.TabularMDP, bps.SoftmaxTable, bps.Tra
     return env, policy, bps.sample(env, bps.SoftmaxTable(policy.logits + change), 400, seed=5)
 
 
+@pytest.mark.slow
 def test_old_episodes_of_another_behavior_help() -> None:
     """|z| < 4.5 on the exact value: a false alarm once in 100,000 seeds."""
     env, policy, old = logged_task(0.03)

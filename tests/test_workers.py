@@ -82,7 +82,7 @@ def assert_same(one: bps.Trajectories, other: bps.Trajectories) -> None:
         assert found.tobytes() == expected.tobytes(), name
 
 
-@pytest.mark.parametrize("method", ["mc", "auto", "bpg"])
+@pytest.mark.parametrize("method", [pytest.param("mc", marks=pytest.mark.slow), "auto", "bpg"])
 def test_an_agent_has_the_same_bits_with_workers(two: Processes, method: str) -> None:
     agent = AGENTS / "ppo-cartpole-v1.zip"
     env = partial(bps.environment, "CartPole-v1", horizon=60)
@@ -173,6 +173,7 @@ def test_an_environment_that_hangs_is_ended(tmp_path: Path) -> None:
     assert bits(survived) == bits(alone)
 
 
+@pytest.mark.slow
 def test_killed_workers_are_replaced() -> None:
     alone = bps.evaluate(high(), RandomLength, 900, "mc", seed=0)
     with Processes(2) as workers:
@@ -189,6 +190,7 @@ def test_killed_workers_are_replaced() -> None:
     assert bits(survived) == bits(alone)
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_that_started_them() -> None:
     script = """
 import time
@@ -218,6 +220,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_executors_that_a_user_brings() -> None:
     policy, env = bps.shipped_policy("gridworld-early"), bps.envs.gridworld()
     alone = bps.evaluate(policy, env, 300, seed=5)
