@@ -17,8 +17,8 @@ import bpsearch as bps
 from adversary_tasks import task_of
 from benchmarks.adversary import __main__ as command
 from benchmarks.adversary import run as running
-from benchmarks.adversary.measure import Cell, cell, cut, measure, sampled
-from benchmarks.adversary.methods import METHODS, MonteCarlo, Outcome
+from benchmarks.adversary.measure import Cell, cell, measure
+from benchmarks.adversary.methods import METHODS, MonteCarlo, OfLibrary, Outcome
 from benchmarks.adversary.report import markdown, worst_ratios, worst_savings
 from benchmarks.adversary.run import Draw, Result, Settings, draws
 from benchmarks.adversary.verdicts import is_biased, is_worse, misses, misstates, overstatement
@@ -100,34 +100,18 @@ def test_without_variance_an_answer_is_right_or_wrong():
 class Refusing(MonteCarlo):
     """Gives no answer from more than 20 episodes."""
 
-    def conclude(self, policy, discount, batches):
-        if sum(map(len, batches)) > 20:
-            raise ValueError("too large")
-        return super().conclude(policy, discount, batches)
+    def answers(self, task, sizes, seed):
+        for size, answer in zip(sizes, super().answers(task, sizes, seed), strict=True):
+            if size > 20:
+                raise ValueError("too large")
+            yield answer
 
 
 def test_a_method_that_raises_is_counted():
-    small, large = measure(normal_task(), [40, 20], 3, 0, Refusing())
+    small, *large = measure(normal_task(), [40, 20, 60], 3, 0, Refusing())
     assert (small.episodes, small.failed, small.ratio) == (20, 0, 1.0)
-    assert (large.failed, large.studies, large.message) == (3, 3, "ValueError: too large")
-
-
-class Counting(MonteCarlo):
-    """Counts the episodes of the batches that it values."""
-
-    def __init__(self):
-        self.valued = []
-
-    def value(self, policy, discount, batch):
-        self.valued.append(len(batch))
-        return super().value(policy, discount, batch)
-
-
-def test_a_batch_that_several_numbers_of_episodes_share_is_valued_once():
-    method = Counting()
-    for found in measure(normal_task(), [50, 100, 250], 2, 0, method):
-        assert (found.ratio, found.ratio_error) == (1.0, 0.0)
-    assert method.valued == [50, 100, 100, 50] * 2
+    for found in large:
+        assert (found.failed, found.studies, found.message) == (3, 3, "ValueError: too large")
 
 
 def test_monte_carlo_is_as_good_as_itself_and_every_method_gives_an_answer():
@@ -135,41 +119,29 @@ def test_monte_carlo_is_as_good_as_itself_and_every_method_gives_an_answer():
     for found in measure(task, [50, 120], 12, 3, MonteCarlo()):
         assert (found.ratio, found.ratio_error, found.bias, found.width) == (1.0, 0.0, 0.0, 1.0)
         assert found.coverage == found.plain_coverage
-    (episodes,) = sampled(task, 1, 120, 3)
     for method in METHODS.values():
-        answer = answer_of(method, task, episodes, 120)
+        (answer,) = method.answers(task, [120], 3)
         assert abs(answer.value - task.truth) < 5.0 * np.sqrt(task.variance / 120)
         assert answer.low < answer.value < answer.high
 
 
-def answer_of(method, task, episodes, size):
-    batches = [method.value(task.policy, task.mdp.discount, episodes.take(np.array(rows))) for rows in cut(size)]
-    return method.conclude(task.policy, task.mdp.discount, batches)
+@pytest.mark.parametrize("family", ["binary", "signs-and-discounts", "zero-variance", "modes"])
+def test_the_default_says_what_evaluate_says_at_each_size(family):
+    """Modes has several starts, from which `auto` learns as well."""
+    task, sizes = task_of(family, seed=2), [50, 100, 250, 400]
+    for size, answer in zip(sizes, METHODS["auto"].answers(task, sizes, 7), strict=True):
+        estimate = bps.evaluate(task.policy, task.mdp, episodes=size, seed=7)
+        assert answer.value == estimate.value
+        expected = (*(estimate.interval() or (np.nan, np.nan)), estimate.savings, estimate.tight_savings)
+        expected = np.array(expected, dtype=float)  # None is NaN
+        np.testing.assert_array_equal((answer.low, answer.high, answer.savings, answer.tight), expected)
+        assert task.variance > 0.0 or np.isnan(answer.savings)
 
 
-@pytest.mark.parametrize("family", ["binary", "signs-and-discounts", "zero-variance"])
-def test_the_default_says_what_a_study_says(family):
-    task = task_of(family, seed=2)
-    (episodes,) = sampled(task, 1, 250, 7)
-    study = bps.Study(task.policy, "auto", estimand=bps.Return(task.mdp.discount))
-    for rows in cut(250):
-        study.tell(study.ask().number, episodes.take(np.array(rows)))
-    estimate, answer = study.estimate(), answer_of(METHODS["auto"], task, episodes, 250)
-    assert answer.value == pytest.approx(estimate.value, rel=1e-12)
-    expected = (*(estimate.interval() or (np.nan, np.nan)), estimate.savings, estimate.tight_savings)
-    expected = np.array(expected, dtype=float)  # None is NaN
-    np.testing.assert_allclose((answer.low, answer.high, answer.savings, answer.tight), expected, rtol=1e-9)
-    assert np.isnan(answer.savings) == (task.variance == 0.0)
-
-
-def test_studies_share_their_first_episodes_and_do_not_depend_on_how_many_there_are():
-    task = normal_task()
-    few, many = (list(sampled(task, studies, 200, seed=1)) for studies in (2, 17))
-    for one, other in zip(few, many, strict=False):
-        np.testing.assert_array_equal(one.rewards, other.rewards)
-    assert not np.array_equal(many[0].rewards, many[1].rewards)
-    assert not np.array_equal(many[0].rewards, many[16].rewards)  # of another call
-    assert cut(150) == [range(100), range(100, 150)]
+def test_monte_carlo_has_the_episodes_that_the_method_runs():
+    task, method = normal_task(), OfLibrary("mc")
+    ours, theirs = ([a.value for a in one.answers(task, [50, 100, 300], 4)] for one in (method, MonteCarlo()))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 # --- verdicts, tables, search ---

@@ -1,18 +1,13 @@
 """What a method does on a task: many studies of the same sizes, judged by the exact truth and by Monte Carlo."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
-import bpsearch as bps
 from benchmarks.adversary.family import Task
 from benchmarks.adversary.methods import Method, MonteCarlo, Outcome
 
-BATCH = 100  # episodes, as `evaluate` has it
-CALL = 3000  # episodes at least per call of the sampler
-ROUND = 1000  # of so many episodes is the sampler's compiled program
 ROUNDING = 1e-9  # errors below this part of value and spread are none
 RESOLVED = 0.5  # the largest relative noise of Monte Carlo's mean squared error over the studies that is bearable
 FOLDS = 10
@@ -91,48 +86,18 @@ def measure(task: Task, sizes: Sequence[int], studies: int, seed: int, method: M
     own: dict[int, list[Outcome]] = {size: [] for size in sizes}
     plain: dict[int, list[Outcome]] = {size: [] for size in sizes}
     messages: dict[int, list[str]] = {size: [] for size in sizes}
-    for episodes in sampled(task, studies, sizes[-1], seed):
-        study, rival = _Study(task, method, episodes), _Study(task, MonteCarlo(), episodes)
-        for size in sizes:
+    for study in range(studies):
+        drawn = int(np.random.default_rng((seed, study)).integers(2**31))
+        answers, rivals = (one.answers(task, sizes, drawn) for one in (method, MonteCarlo()))
+        for place, size in enumerate(sizes):
             try:
-                outcome = study.answer(size)
-            except Exception as error:  # whatever it is, the user has no answer
-                messages[size].append(f"{type(error).__name__}: {error}")
-                continue
-            own[size].append(outcome)
-            plain[size].append(rival.answer(size))
+                own[size].append(next(answers))
+            except Exception as error:  # whatever it is, the user has no answer, nor later ones
+                for later in sizes[place:]:
+                    messages[later].append(f"{type(error).__name__}: {error}")
+                break
+            plain[size].append(next(rivals))
     return [cell(task, size, own[size], plain[size], messages[size]) for size in sizes]
-
-
-def sampled(task: Task, studies: int, episodes: int, seed: int) -> Iterator[bps.Trajectories]:
-    """The episodes of each study."""
-    together = max(CALL // episodes, 1)
-    drawn = -(-together * episodes // ROUND) * ROUND
-    for call, first in enumerate(range(0, studies, together)):
-        batch = bps.sample(task.mdp, task.policy, drawn, seed=seed, batch=call)
-        for study in range(min(together, studies - first)):
-            yield batch.take(np.arange(study * episodes, (study + 1) * episodes))
-
-
-def cut(size: int) -> list[range]:
-    """The first `size` episodes in batches."""
-    return [range(start, min(start + BATCH, size)) for start in range(0, size, BATCH)]
-
-
-class _Study:
-    """What a method says of the first episodes; a batch that several numbers of episodes share is valued once."""
-
-    def __init__(self, task: Task, method: Method, episodes: bps.Trajectories) -> None:
-        self._task, self._method, self._episodes = task, method, episodes
-        self._valued: dict[range, Any] = {}
-
-    def answer(self, size: int) -> Outcome:
-        """The answer from the first `size` episodes."""
-        policy, discount = self._task.policy, self._task.mdp.discount
-        for rows in cut(size):
-            if rows not in self._valued:
-                self._valued[rows] = self._method.value(policy, discount, self._episodes.take(np.array(rows)))
-        return self._method.conclude(policy, discount, [self._valued[rows] for rows in cut(size)])
 
 
 def cell(task: Task, size: int, own: Sequence[Outcome], plain: Sequence[Outcome], messages: Sequence[str] = ()) -> Cell:

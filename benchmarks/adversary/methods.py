@@ -1,18 +1,18 @@
-"""The methods under attack: they value batches of a policy's episodes, and make an answer of them."""
+"""The methods under attack: studies of a task, and what they say after so many episodes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from scipy import stats
 
 import bpsearch as bps
-from bpsearch.inference.intervals import MeanError
-from bpsearch.inference.valuation import ValuedBatch
-from bpsearch.methods import find_method
+from benchmarks.adversary.family import Task
+from bpsearch.search import Info
 
 LEVEL = 0.95
+BATCH = 100  # episodes, as `evaluate` has it
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,10 @@ class Outcome:
 
 
 class Method(Protocol):
-    """Values each batch once; the first batch, the first two, and so on make an answer each."""
+    """Runs a study of a task, and answers on the way."""
 
-    def value(self, policy: bps.SoftmaxTable, discount: float, batch: bps.Trajectories) -> Any:
-        """What is kept of a batch."""
-        ...
-
-    def conclude(self, policy: bps.SoftmaxTable, discount: float, batches: Sequence[Any]) -> Outcome:
-        """The answer from what was kept."""
+    def answers(self, task: Task, sizes: Sequence[int], seed: int) -> Iterator[Outcome]:
+        """After each of the numbers of episodes, which ascend. Of one seed all methods get the same random numbers."""
         ...
 
 
@@ -50,42 +46,45 @@ class Method(Protocol):
 class MonteCarlo:
     """The mean of the returns with Student's interval."""
 
-    def value(self, policy: bps.SoftmaxTable, discount: float, batch: bps.Trajectories) -> np.ndarray:
-        """The returns."""
-        return np.asarray(batch.returns(discount))
-
-    def conclude(self, policy: bps.SoftmaxTable, discount: float, batches: Sequence[np.ndarray]) -> Outcome:
-        """Their mean."""
-        returns = np.concatenate(batches)
-        half = stats.t.ppf(0.5 + LEVEL / 2.0, len(returns) - 1) * np.std(returns, ddof=1) / np.sqrt(len(returns))
-        return Outcome(float(returns.mean()), float(returns.mean() - half), float(returns.mean() + half), 1.0, 1.0)
+    def answers(self, task: Task, sizes: Sequence[int], seed: int) -> Iterator[Outcome]:
+        """Their means."""
+        batches = (bps.sample(task.mdp, task.policy, BATCH, seed=seed, batch=n) for n in range(-(-sizes[-1] // BATCH)))
+        returns = np.concatenate([np.asarray(batch.returns(task.mdp.discount)) for batch in batches])
+        for size in sizes:
+            own = returns[:size]
+            half = stats.t.ppf(0.5 + LEVEL / 2.0, size - 1) * np.std(own, ddof=1) / np.sqrt(size)
+            yield Outcome(float(own.mean()), float(own.mean() - half), float(own.mean() + half), 1.0, 1.0)
 
 
 @dataclass(frozen=True)
 class OfLibrary:
-    """What `bps.evaluate(method=name)` says, without a study around it: of a method that the policy itself acts for."""
+    """What `bps.evaluate(method=name)` says."""
 
     name: str
 
-    def value(self, policy: bps.SoftmaxTable, discount: float, batch: bps.Trajectories) -> ValuedBatch:
-        """What the valuation keeps."""
-        valuation = find_method(self.name).valuation
-        return valuation.value(valuation.init(policy, discount), batch)
+    def answers(self, task: Task, sizes: Sequence[int], seed: int) -> Iterator[Outcome]:
+        """Value, interval and savings as `Estimate` has them; numbers that are whole batches are one study."""
+        whole = [size for size in sizes if size % BATCH == 0]
+        shared = iter(self._study(task, whole, seed)) if whole else iter(())
+        for size in sizes:
+            yield next(shared) if size in whole else self._study(task, [size], seed)[0]
 
-    def conclude(self, policy: bps.SoftmaxTable, discount: float, batches: Sequence[ValuedBatch]) -> Outcome:
-        """Value, interval and savings as `Estimate` has them."""
-        valuation = find_method(self.name).valuation
-        values = valuation.conclude(valuation.init(policy, discount), batches)
-        half = np.nan if values.error is None else values.error.half_width(LEVEL)
-        returns = np.concatenate([batch.returns for batch in batches])
-        savings = (_savings(returns, error) for error in (values.error, values.tight_error))
-        return Outcome(values.mean, values.mean - half, values.mean + half, *savings)
+    def _study(self, task: Task, sizes: Sequence[int], seed: int) -> list[Outcome]:
+        found: list[Outcome] = []
 
+        def look(study: bps.Study, info: Info) -> None:
+            if study.episodes in sizes:
+                found.append(_outcome(study.estimate()))
 
-def _savings(returns: np.ndarray, error: MeanError | None) -> float:
-    """Monte Carlo's variance of the mean divided by the method's; NaN if nothing varies."""
-    plain = float(np.var(returns, ddof=1)) / len(returns)
-    return plain / error.variance if plain > 0.0 and error is not None else np.nan
+        bps.evaluate(task.policy, task.mdp, episodes=sizes[-1], method=self.name, seed=seed, on_batch=look)
+        return found
 
 
-METHODS: dict[str, Method] = {"auto": OfLibrary("auto"), "mc": MonteCarlo()}
+def _outcome(estimate: bps.Estimate) -> Outcome:
+    interval = estimate.interval(LEVEL) or (np.nan, np.nan)
+    savings = (np.nan if found is None else found for found in (estimate.savings, estimate.tight_savings))
+    return Outcome(estimate.value, *interval, *savings)
+
+
+NAMES = ("auto", "bpg", "pdis-bpg", "closed-form", "as", "dr-bpg")
+METHODS: dict[str, Method] = {**{name: OfLibrary(name) for name in NAMES}, "mc": MonteCarlo()}

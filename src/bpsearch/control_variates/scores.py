@@ -56,12 +56,17 @@ class ScoreSums:
         average. Else a parameter that hardly acts in these episodes (a unit that is mostly switched off) is learned
         from next to nothing, and throws off the first episode in which it does.
         """
-        target = self.correlation - self.target / max(self.count, 1) * self.score
-        # Directions without any score (a constant added to all logits of a state) would leave the systems singular.
-        least = 1e-9 * np.trace(self.information) / len(target) + 1e-30
-        floor = (self.typical / max(self.count, 1) + least) * np.eye(len(target))
-        systems = (self.products + strength * self.information + floor for strength in STRENGTHS)
-        return np.stack([scipy.linalg.solve(system, target, assume_a="pos") for system in systems])
+        found = np.zeros((len(STRENGTHS), len(self.score)))
+        acting = np.flatnonzero(np.diag(self.products) + np.diag(self.information))  # the others get nothing
+        block = np.ix_(acting, acting)
+        products, information = self.products[block], self.information[block]
+        target = (self.correlation - self.target / max(self.count, 1) * self.score)[acting]
+        # Directions without any score (an output that is never taken) would leave the systems singular.
+        least = 1e-9 * np.trace(information) / max(len(acting), 1) + 1e-30
+        floor = (self.typical / max(self.count, 1) + least) * np.eye(len(acting))
+        for coefficients, strength in zip(found, STRENGTHS, strict=True):
+            coefficients[acting] = _solve(products + strength * information + floor, target)
+        return found
 
 
 @dataclass(frozen=True)
@@ -97,11 +102,11 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
 
     @in_64_bit
     def summarize(self, batch: Trajectories) -> dict[str, NumpyArray]:
-        """(N, P), the scores of the episodes, and how often each met each kind of state."""
+        """(N, P), the scores of the free parameters, and how often each episode met each kind of state."""
         assert self.policy is not None
         summarize = _jitted_scores if self.policy.traceable else _scores
         summary: dict[str, NumpyArray] = to_numpy(summarize(self.policy, batch.observations, batch.actions, batch.mask))
-        return summary
+        return summary | {"scores": summary["scores"][:, self.policy.free_parameters]}
 
     def evidence(
         self, summary: dict[str, NumpyArray], targets: NumpyArray, groups: NumpyArray, count: int
@@ -122,13 +127,13 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         if "visits" not in summary:
             return None
         assert self.policy is not None
-        variances = np.asarray(self.policy.score_variances(fit.reshape(-1, fit.shape[-1])))
+        variances = np.asarray(self.policy.score_variances(self._directions(fit.reshape(-1, fit.shape[-1]))))
         return (variances @ summary["visits"].T).reshape(*fit.shape[:2], -1)
 
     def steps(self, fit: NumpyArray, which: int, candidate: int) -> NumpyArray | None:
         """(1, S, A), vᵀ∇log π_e(a|s)."""
         assert self.policy is not None
-        return self.policy.score_steps(fit[which, candidate][None])
+        return self.policy.score_steps(self._directions(fit[which, candidate][None]))
 
     def _sums(self, summary: dict[str, NumpyArray], targets: NumpyArray, rows: NumpyArray) -> ScoreSums:
         z, y = summary["scores"][rows], targets[rows]
@@ -138,8 +143,26 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
             squares = np.diag(products)
             return ScoreSums(*sums, np.diag(squares), squares.mean())
         assert self.policy is not None
-        information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))
+        free = self.policy.free_parameters
+        information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))[free][:, free]
         return ScoreSums(*sums, information, np.zeros(()))
+
+    def _directions(self, coefficients: NumpyArray) -> NumpyArray:
+        """(J, P), of all parameters, for (J, F) coefficients of the free ones."""
+        assert self.policy is not None
+        found = np.zeros((len(coefficients), len(self.policy.flat)))
+        found[:, self.policy.free_parameters] = coefficients
+        return found
+
+
+def _solve(system: NumpyArray, target: NumpyArray) -> NumpyArray:
+    """Of a positive definite system."""
+    if not len(target):
+        return target
+    _, found, failed = scipy.linalg.lapack.dposv(system, target)
+    if failed:
+        raise np.linalg.LinAlgError("a system of scores is not positive definite")
+    return np.asarray(found)
 
 
 def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> dict[str, Array]:

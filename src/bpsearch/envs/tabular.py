@@ -96,12 +96,16 @@ class TabularMDP(CompiledEnv):
     @property
     def return_range(self) -> tuple[float, float] | None:
         """The smallest and the largest return of any possible episode; None if all are the same."""
-        possible = self.transitions > 0.0
-        lowest = highest = np.zeros(self.states)
+        states, _, successors = possible = np.nonzero((self.transitions > 0.0) & ~self.terminal[:, None, None])
+        rewards, first = self.rewards[possible], np.flatnonzero(np.diff(states, prepend=-1))
+        bounds = np.zeros((2, self.states))  # the lowest and the highest return ahead; of terminal states 0
         for _ in range(self.horizon):
-            ahead = self.discount * np.where(self.terminal, 0.0, [lowest, highest])
-            lowest = np.where(possible, self.rewards + ahead[0], np.inf).min(axis=(1, 2))
-            highest = np.where(possible, self.rewards + ahead[1], -np.inf).max(axis=(1, 2))
+            outcomes, before = rewards + self.discount * bounds[:, successors], bounds.copy()
+            bounds[0, states[first]] = np.minimum.reduceat(outcomes[0], first)
+            bounds[1, states[first]] = np.maximum.reduceat(outcomes[1], first)
+            if np.array_equal(bounds, before):
+                break
+        lowest, highest = bounds
         starts = self.initial > 0.0
         low, high = float(lowest[starts].min()), float(highest[starts].max())
         return (low, high) if low < high else None

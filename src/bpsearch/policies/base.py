@@ -334,6 +334,11 @@ class Policy(ABC):
         """
         return None
 
+    @property
+    def free_parameters(self) -> NumpyArray | slice:
+        """Those whose scores determine the scores of all; a regression on scores needs no more."""
+        return slice(None)
+
     def score_covariance(self, visits: Float[Array, " states"]) -> Float[Array, "parameters parameters"]:
         """(P, P), Σ_s V_s Cov_{a~π_θ(·|s)} ∇θ log π_θ(a|s) for (D,) visits V.
 

@@ -185,6 +185,13 @@ class SoftmaxTable(Policy):
         counts = jnp.zeros((mask.shape[0], self.logits.shape[0]))
         return at_the_edge(counts.at[episodes, jnp.asarray(observations)].add(jnp.where(mask, 1.0, 0.0)))
 
+    @property
+    def free_parameters(self) -> NumpyArray:
+        """All but that of the likeliest action of each state: the scores of a state add up to 0."""
+        states, actions = self.logits.shape
+        likeliest = np.arange(states) * actions + np.argmax(np.asarray(self.logits), axis=-1)
+        return np.delete(np.arange(states * actions), likeliest)
+
     @in_64_bit
     def score_covariance(self, visits: Array) -> Array:
         """Blocks V_s (diag π(·|s) − π(·|s) π(·|s)ᵀ), with V_s the visits to s."""
