@@ -281,10 +281,10 @@ def test_the_command_keeps_what_it_measured_and_goes_on(tmp_path, monkeypatch, c
 
 def test_a_draw_is_judged_by_its_parameters():
     parameters = normal_task().parameters
-    settings, draw = Settings("mc", (20, 40), 3, 0), Draw("rare-nothing", 2, parameters)
+    settings, draw = Settings("mc", (20, 40), 12, 0), Draw("rare-nothing", 2, parameters)
     result = running.judged(settings, draw)
     assert (result.family, result.number, result.parameters) == ("rare-nothing", 2, parameters)
-    assert [(c.episodes, c.studies, c.ratio) for c in result.cells] == [(20, 3, 1.0), (40, 3, 1.0)]
+    assert [(c.episodes, c.studies, c.ratio) for c in result.cells] == [(20, 12, 1.0), (40, 12, 1.0)]
     assert running.judged(settings, draw) == result
     assert running.judged(settings, replace(draw, number=3)).cells != result.cells
 
