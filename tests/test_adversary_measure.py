@@ -227,6 +227,15 @@ def test_what_is_bad():
     assert bad_ratio([a_cell(failed=200, ratio=np.nan)]) == bad_coverage([a_cell(failed=200)]) == np.inf
 
 
+def test_given_parameters_are_not_drawn():
+    given = {"epsilon": [0.1, 0.01], "planning": [0.99]}
+    found = draws(["frozen-lake-4x4"], 3, 0, given)
+    assert [draw.parameters["epsilon"] for draw in found] == [0.1, 0.01, 0.1]
+    assert {draw.parameters["planning"] for draw in found} == {0.99}
+    with pytest.raises(ValueError, match="frozen-lake-4x4 has the parameters epsilon, planning, got depth"):
+        draws(["frozen-lake-4x4"], 1, 0, {"depth": [1.0]})
+
+
 def test_more_tasks_leave_the_first_ones_as_they_are():
     few, many = (draws(["jackpot", "taxi"], tasks, 0) for tasks in (3, 8))
     assert many[:3] == few

@@ -2,6 +2,7 @@
 
     python -m benchmarks.adversary --tasks 200 --studies 200 --episodes 50 100 300 1000 3000 --jobs 2 --out DIR
     python -m benchmarks.adversary --worst frozen-lake-4x4 --tasks 60 --studies 100 --episodes 100 300
+    python -m benchmarks.adversary --family frozen-lake-4x4 --given planning=0.99 epsilon=0.1,0.01,0.001 --tasks 3
 
 Finished tasks are kept in DIR, and an interrupted run goes on from there. What is kept knows the settings but not the
 code: after a change of code use --fresh, or another DIR.
@@ -24,6 +25,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--studies", type=int, default=200, help="of each task; 200 by default")
     parser.add_argument("--episodes", type=int, nargs="+", default=[50, 100, 300, 1000, 3000], help="of a study")
     parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="NAME", help="only it")
+    parser.add_argument("--given", nargs="+", default=[], metavar="NAME=VALUES", help="not drawn: one or more numbers")
     parser.add_argument("--worst", choices=FAMILIES, metavar="FAMILY", help="search for its worst case")
     parser.add_argument("--objective", choices=OBJECTIVES, default="ratio", help="of the search")
     parser.add_argument("--method", choices=METHODS, default="auto")
@@ -43,7 +45,8 @@ def main() -> None:
     store = options.out / "tasks" / options.method
     if options.fresh:
         shutil.rmtree(store, ignore_errors=True)
-    planned = draws(options.family, options.tasks, options.seed)
+    given = {name: [float(value) for value in values.split(",")] for name, values in map(_split, options.given)}
+    planned = draws(options.family, options.tasks, options.seed, given)
     results = []
     for result, seconds in run(planned, settings, options.jobs, store):
         results.append(result)
@@ -52,6 +55,11 @@ def main() -> None:
     results.sort(key=lambda result: order[result.family, result.number])
     print(write(results, options.out))
     print(f"written to {options.out}")
+
+
+def _split(given: str) -> tuple[str, str]:
+    name, _, values = given.partition("=")
+    return name, values
 
 
 def progress(result: Result, seconds: float, done: int, planned: int) -> str:

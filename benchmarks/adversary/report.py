@@ -29,6 +29,7 @@ from benchmarks.adversary.verdicts import (
 )
 
 WORST = 10  # cases in each list
+FEW = 10  # tasks of which each is shown
 Case = tuple[Result, Cell]
 EXPLANATION = (
     "Ratios are mean squared errors relative to Monte Carlo's. The worst is the one that is largest with noise taken "
@@ -66,6 +67,7 @@ def markdown(results: Sequence[Result]) -> str:
     cases = [(result, cell) for result in results for cell in result.cells]
     sizes = sorted({cell.episodes for _, cell in cases})
     parts = [verdict(cases), EXPLANATION]
+    parts += [f"### Every task\n\n{task_table(results, sizes)}"] if len(results) <= FEW else []
     parts += [f"### {size} episodes\n\n{family_table(_of_size(cases, size))}" for size in sizes]
     parts += [
         f"### The ten largest ratios\n\n{worst_ratios(cases)}",
@@ -125,6 +127,20 @@ def family_table(cases: Sequence[Case]) -> str:
         if own:
             rows.append([family, str(len(own)), *_family_cells([cell for _, cell in own])])
     return table(heads, rows)
+
+
+def task_table(results: Sequence[Result], sizes: Sequence[int]) -> str:
+    """One row for each task: of each number of episodes the ratio, the coverage and Monte Carlo's."""
+    rows = []
+    for result in results:
+        cells = [
+            f"{cell.ratio:.3g} ± {cell.ratio_error:.1g}, {cell.coverage:.1%} ({cell.plain_coverage:.1%})"
+            for cell in result.cells
+        ]
+        rows.append([result.family, str(result.number), *cells, parameters_text(result.parameters)])
+    return table(
+        ["family", "task", *(f"{size} episodes: ratio, coverage (MC's)" for size in sizes), "parameters"], rows
+    )
 
 
 def _family_cells(cells: Sequence[Cell]) -> list[str]:

@@ -6,10 +6,11 @@ import multiprocessing
 import os
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -78,13 +79,22 @@ class Result:
         return cls(**{**found, "cells": tuple(Cell(**cell) for cell in found["cells"])})
 
 
-def draws(families: Sequence[str], tasks: int, seed: int) -> list[Draw]:
-    """So many tasks, dealt out to the families in turn; more tasks leave the first ones as they are."""
-    found = []
+def draws(
+    families: Sequence[str], tasks: int, seed: int, given: Mapping[str, Sequence[float]] | None = None
+) -> list[Draw]:
+    """So many tasks, dealt out to the families in turn; more tasks leave the first ones as they are.
+
+    The tasks of a family get the combinations of given values in turn; all other parameters are drawn.
+    """
+    found, given = [], given or {}
+    combinations = [dict(zip(given, values, strict=True)) for values in product(*given.values())]
     for place in range(tasks):
         family, number = families[place % len(families)], place // len(families)
         rng = np.random.default_rng((seed, zlib.crc32(family.encode()), number))
-        found.append(Draw(family, number, FAMILIES[family].draw(rng)))
+        drawn, fixed = FAMILIES[family].draw(rng), combinations[number % len(combinations)]
+        if unknown := sorted(set(fixed) - set(drawn)):
+            raise ValueError(f"{family} has the parameters {', '.join(drawn)}, got {', '.join(unknown)}")
+        found.append(Draw(family, number, drawn | fixed))
     return found
 
 
