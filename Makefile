@@ -85,9 +85,12 @@ minimum-test: setup  ## the oldest versions that pyproject.toml allows; needs uv
 	build/minimum/bin/python tests/smoke.py --report
 
 lock:  ## write requirements.lock; needs uv
+	mkdir -p build && cp requirements.lock build/requirements.lock
 	uv pip compile --quiet pyproject.toml --universal --python-version 3.11 -c constraints.txt --generate-hashes \
 		--extra dev --extra docs --extra gymnax --extra minari --extra mujoco --extra sb3-contrib \
-		--no-emit-index-url --no-emit-find-links --no-header --no-annotate -o requirements.lock
+		--no-emit-index-url --no-emit-find-links --no-header --no-annotate -o build/requirements.lock
+	(echo '# Every package that `make setup` and `make docs` install, with hashes: pip install --require-hashes -r requirements.lock'; \
+		echo '# Made by `make lock`.'; cat build/requirements.lock) > requirements.lock
 
 docs: setup  ## the site, with warnings as errors, every link checked and every code block run: docs/_build/html
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
