@@ -11,9 +11,9 @@ from jaxtyping import PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.jaxtools import pytree
-from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.noise import DeclaresNoise, NoisyEnv
 from bpsearch.envs.resolve import Factory
+from bpsearch.envs.wrapper import CompiledWrapper
 from bpsearch.errors import InvalidArgumentError
 
 
@@ -108,7 +108,7 @@ def joint_of(env: Any, names: Sequence[str]) -> Joint:
 
 @pytree(static=("names", "horizon", "discount"))
 @dataclass(frozen=True, eq=False)
-class ExposedNoise(CompiledEnv):
+class ExposedNoise(CompiledWrapper):
     """A compiled environment that is given some of its noise with the action.
 
     Attributes:
@@ -124,32 +124,9 @@ class ExposedNoise(CompiledEnv):
     discount: float
 
     @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """The environment's."""
-        return self.env.observation_space
-
-    @property
     def action_space(self) -> gymnasium.Space[Any]:
         """The agent's action and the noise."""
         return joint_of(self.env, self.names).space
-
-    @property
-    def return_range(self) -> tuple[float, float] | None:
-        """The environment's."""
-        return self.env.return_range
-
-    @property
-    def varied_starts(self) -> bool:
-        """As the environment."""
-        return self.env.varied_starts
-
-    def reset(self, key: Array) -> PyTree[Array]:
-        """As the environment."""
-        return self.env.reset(key)
-
-    def observe(self, state: PyTree[Array]) -> Array:
-        """As the environment."""
-        return self.env.observe(state)
 
     def step(self, key: Array, state: PyTree[Array], action: Array) -> tuple[PyTree[Array], Array, Array]:
         """One step with the given noise."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import gymnasium
 import jax
 import numpy as np
 from jaxtyping import PyTree
@@ -15,6 +14,7 @@ from jaxtyping import PyTree
 from bpsearch._core.arrays import Array, NumpyArray
 from bpsearch._core.jaxtools import in_64_bit, pytree
 from bpsearch.envs.base import CompiledEnv
+from bpsearch.envs.wrapper import CompiledWrapper
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.compiled import rollout
 from bpsearch.sampling.seeds import batch_key
@@ -24,7 +24,7 @@ CHUNK = 100  # start states per compiled call
 
 @pytree(static=("horizon", "discount"))
 @dataclass(frozen=True, eq=False)
-class FixedStart(CompiledEnv):
+class FixedStart(CompiledWrapper):
     """`env` with every episode starting in `start`."""
 
     env: CompiledEnv
@@ -32,27 +32,9 @@ class FixedStart(CompiledEnv):
     horizon: int
     discount: float
 
-    @property
-    def observation_space(self) -> gymnasium.Space[Any]:
-        """That of `env`."""
-        return self.env.observation_space
-
-    @property
-    def action_space(self) -> gymnasium.Space[Any]:
-        """That of `env`."""
-        return self.env.action_space
-
     def reset(self, key: Array) -> PyTree[Array]:
         """Always `start`."""
         return self.start
-
-    def observe(self, state: PyTree[Array]) -> Array:
-        """As `env` does."""
-        return self.env.observe(state)
-
-    def step(self, key: Array, state: PyTree[Array], action: Array) -> tuple[PyTree[Array], Array, Array]:
-        """As `env` does."""
-        return self.env.step(key, state, action)
 
 
 @in_64_bit
