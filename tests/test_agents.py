@@ -272,6 +272,7 @@ def test_environments_of_gymnax_are_compiled() -> None:
         assert (float(reward), bool(ended)) == (float(expected), bool(over))
 
 
+@pytest.mark.slow
 def test_gymnax_agrees_with_gymnasium() -> None:
     """|z| < 4 for the difference of two means: a false alarm once in 16,000 seeds."""
     pytest.importorskip("gymnax")

@@ -85,6 +85,7 @@ def sloped(starts: int = 12) -> tuple[bps.TabularMDP, bps.SoftmaxTable]:
     return bps.TabularMDP(transitions, rewards, initial, terminal, 1), bps.SoftmaxTable(np.zeros((states, 2)))
 
 
+@pytest.mark.slow
 def test_starts_and_actions_add_up():
     mdp, policy = sloped()
     batch = bps.sample(mdp, policy, 400, seed=0, resets=50)

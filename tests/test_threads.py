@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import threading
 import bpsearch as bps
@@ -25,6 +27,7 @@ print("both ended")
 """
 
 
+@pytest.mark.slow
 def test_two_adaptive_studies_in_two_threads_end():
     """They used to wait for each other's parts in XLA's pool of threads, on two cores every time."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100)

@@ -19,7 +19,11 @@ def opened(env: Any, **options: Any) -> bps.GymnasiumSampler:
 
 @pytest.mark.parametrize(
     ("env_id", "kwargs", "horizon"),
-    [("CartPole-v1", {}, None), ("CartPole-v1", {"sutton_barto_reward": True}, 30), ("CartPole-v0", {}, None)],
+    [
+        ("CartPole-v1", {}, None),
+        ("CartPole-v1", {"sutton_barto_reward": True}, 30),
+        pytest.param("CartPole-v0", {}, None, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*The environment CartPole-v0 is out of date")
 def test_the_episodes_are_those_of_single_environments(
