@@ -17,6 +17,7 @@ import bpsearch as bps
 from adversary_tasks import task_of
 from benchmarks.adversary import __main__ as command
 from benchmarks.adversary import run as running
+from benchmarks.adversary.beside import load, side_by_side
 from benchmarks.adversary.measure import Cell, cell, measure
 from benchmarks.adversary.methods import METHODS, MonteCarlo, OfLibrary, Outcome
 from benchmarks.adversary.report import markdown, worst_ratios, worst_savings
@@ -303,3 +304,16 @@ def test_what_is_kept_knows_the_settings(tmp_path):
     other = [replace(settings, studies=6), replace(settings, seed=1), replace(settings, sizes=(20, 40))]
     paths = [running.kept_at(tmp_path, each, draw) for each in (settings, *other)]
     assert len({*paths, running.kept_at(tmp_path, settings, replace(draw, parameters={"size": 2.0}))}) == 5
+
+
+def test_methods_stand_side_by_side(tmp_path):
+    settings, planned = Settings("mc", (20,), 12, 0), draws(["jackpot", "binary"], 3, 0)
+    for method in ("mc", "as"):
+        list(running.run(planned, replace(settings, method=method), 1, tmp_path / "tasks" / method))
+    results = load(tmp_path)
+    assert {method: len(found) for method, found in results.items()} == {"mc": 3, "as": 3}
+    rows = {line.split(" | ")[0].strip("| "): line for line in side_by_side(results, 20).splitlines()}
+    assert rows["jackpot"].split(" | ")[2].strip() == "1 |"
+    assert rows["taxi"] == "| taxi | – | – |"
+    worse = replace(results["as"][0], cells=(a_cell(episodes=20, ratio=7.0, ratio_low=4.0),))
+    assert "7 (up to 7)" in side_by_side({"as": [worse]}, 20)
