@@ -21,6 +21,7 @@ METHODS = (
     "mc",
     "bpg",
     "levels",
+    "levels-starts",
     "failures",
     "starts",
     "pdis-bpg",
