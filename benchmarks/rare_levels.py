@@ -203,10 +203,10 @@ TASKS: dict[str, Callable[[], Task]] = {
     "hover, gusts exposed": hover,
     "slope, starts and actions": lambda: slope(0.5),
     "slope, actions": lambda: slope(0.0),
-    "slope, starts": lambda: slope(1.0),
+    "slope, starts": lambda: slope(1.0, 1e-3),
     "doors, starts and actions": lambda: doors(0.01, 0.1),
-    "doors, actions": lambda: doors(1.0, 0.01),
-    "doors, starts": lambda: doors(1e-3, 0.9),
+    "doors, actions": lambda: doors(1.0, 0.03),
+    "doors, starts": lambda: doors(0.005, 0.9),
     "lane, gusts, (32, 32)": lambda: lane(1.0, 0.88, (32, 32)),
 }
 

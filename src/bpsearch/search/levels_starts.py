@@ -5,10 +5,9 @@ from typing import Self
 
 import jax
 import numpy as np
-from gymnasium import spaces
-from jaxtyping import Float
+from jaxtyping import Bool, Float, PyTree
 
-from bpsearch._core.arrays import Array, Flag, NumpyArray, Scalar
+from bpsearch._core.arrays import Array, Flag, NumpyArray, Observations, Scalar
 from bpsearch._core.checks import check_type
 from bpsearch._core.jaxtools import in_64_bit, pytree, replace
 from bpsearch.policies.base import Policy
@@ -25,10 +24,11 @@ from bpsearch.search.levels import (
     weigh_actions,
     weigh_episodes,
 )
-from bpsearch.search.start_states import CountedStates
-from bpsearch.search.starts import StartSearch, StartState
+from bpsearch.search.start_learners import Seen, learner_of
+from bpsearch.search.starts import StartSearch
 
-TRUSTS = 2  # how far what is known about starts may be trusted: u, and u²
+STEADY = 3  # batches in a row without a better behavior than the policy itself, from which on episodes count
+CHOICES = 2  # what is known about starts, trusted less and more: u, and u²
 
 
 @pytree()
@@ -38,19 +38,21 @@ class LevelsStartsState:
 
     Attributes:
         levels: of the search of behaviors; its shift is that of both.
-        numbers: what is known about starts that are numbers.
-        states: what is known about starts that are states.
-        judged: (TRUSTS + 1,), fading sums of the second moment that each choice of starts, and none, would have had
+        known: what starts promise (`start_learners`).
+        judged: (CHOICES + 1,), fading sums of the second moment that each choice of starts, and none, would have had
             over the target of the batch after it.
-        trust: which choice acts next: its number from 1 on, 0 for none.
+        chosen: which choice acts next: its number from 1 on, 0 for none.
+        steady: how many batches in a row the policy itself was to act from chosen starts.
+        found: (2,), the sum of the weights of all failures, and the number of episodes.
         varied: whether episodes have started in more than one place.
     """
 
     levels: LevelsState
-    numbers: StartState
-    states: CountedStates
+    known: PyTree[Array]
     judged: Array
-    trust: Scalar
+    chosen: Scalar
+    steady: Scalar
+    found: Array
     varied: Flag
 
 
@@ -59,16 +61,15 @@ class LevelsStarts(Search[LevelsStartsState]):
     """`Levels`, whose episodes start near the target.
 
     The behavior draws actions as levels say, and one of K offered starts as a search of starts says. The weight of an
-    episode is the product of both, 1/(K p) π_e(H)/μ(H), at most the product of both bounds.
+    episode is the product of both, 1/(K p) π_e(H)/μ(H). It is at most 1/(α_starts α_actions).
 
-    What a start promises is learned from all batches, each weighted by π_e/μ of its actions: it is what the policy
-    itself would do from there, so that it stays the same while behaviors change. Where starts are numbers it is the
-    margin (`StartSearch`), where they are states the share of the target's episodes (`CountedStates`).
+    What a start promises is learned from all batches, each episode weighted by π_e/μ of its actions. So it is what the
+    policy itself would do from there, and stays the same while behaviors change.
 
     Whether starts are chosen at all, and how far what is known is trusted, is decided as levels decide about behaviors:
     by the second moment Σ_target w w' over the next batch, which had no part in the fit. Here w' is what an episode
-    would weigh if the next behavior drew actions and start. If no choice is better, the environment draws the starts,
-    and this is `Levels`.
+    would weigh if the next behavior drew start and actions. If no choice is better than none, the environment draws the
+    starts, and this is `Levels`.
 
     Attributes:
         levels: the search of behaviors.
@@ -86,104 +87,126 @@ class LevelsStarts(Search[LevelsStartsState]):
 
     def init(self, policy: Policy, discount: float = 1.0) -> LevelsStartsState:
         """Before the first batch, which looks around from the environment's starts."""
-        return LevelsStartsState(
-            self.levels.init(policy, discount),
-            self.starts.init(policy, discount),
-            CountedStates.of(policy),
-            np.zeros(TRUSTS + 1),
-            np.int64(0),
-            np.bool_(False),
-        )
+        levels = self.levels.init(policy, discount)
+        known = learner_of(self.starts, policy).init(policy, discount)
+        nothing = np.int64(0)
+        return LevelsStartsState(levels, known, np.zeros(CHOICES + 1), nothing, nothing, np.zeros(2), np.bool_(False))
 
     @in_64_bit
     def behavior(self, state: LevelsStartsState) -> Policy:
-        """That of levels, from chosen starts if a choice has been found better than none."""
-        acts = self.levels.behavior(state.levels)
-        choices = self._choices(state) if state.trust else []
-        return ChosenStarts(acts, choices[int(state.trust) - 1], acts.weight_bound) if choices else acts
+        """That of levels, from chosen starts if a choice was found better than none."""
+        acts, choice = self.levels.behavior(state.levels), self._choice(state)
+        return acts if choice is None else ChosenStarts(acts, choice, acts.weight_bound)
 
     def shift(self, state: LevelsStartsState) -> float:
         """That of levels, for the weights of both."""
         return self.levels.shift(state.levels)
 
     def weight(self, state: LevelsStartsState) -> float:
-        """As levels say."""
-        return self.levels.weight(state.levels)
+        """As levels say; or 1 once it is clear that starts can be chosen and actions cannot."""
+        return float(state.levels.counting or state.steady >= STEADY)
 
     def unused(self, state: LevelsStartsState) -> tuple[str, ...]:
         """Why no start was chosen."""
         policy = state.levels.evaluation
-        refused = "" if _counts(policy) else self.starts.source.refuse(policy)
         if not self.resets:
             return ("starts: none was chosen, since the environment must not be reset without need",)
+        refused = learner_of(self.starts, policy).refuse(policy)
         if refused:
             return (refused,)
         if not state.varied:
             return ("starts: none was chosen, since all episodes start alike",)
-        return () if state.trust else ("starts: none is chosen, since no choice was found better than none",)
+        return () if self._choice(state) is not None else ("starts: no choice among them was found better than none",)
 
     @in_64_bit
     def step(self, state: LevelsStartsState, batch: Trajectories) -> tuple[LevelsStartsState, Info]:
-        """Both learn from the batch; then the choices that were known before it are judged by it."""
+        """Both learn from the batch, and it judges the choices that were known before it."""
         check_type("batch", batch, Trajectories, "Trajectories")
         levels, info = self.levels.step(state.levels, batch)
-        if not self.resets:
+        policy, before = levels.evaluation, float(state.levels.level)
+        learner = learner_of(self.starts, policy)
+        if not self.resets or learner.refuse(policy):
             return replace(state, levels=levels), info
-        log_weights = weigh_episodes(state.levels.evaluation, batch)
-        target, level = self.levels.find_target(state.levels, batch, np.exp(log_weights))
-        of_actions = np.exp(weigh_actions(state.levels, batch, log_weights))
-        expected = weigh_actions(levels, batch, log_weights)
+        log_weights = weigh_episodes(policy, batch)
+        weights, happened = np.exp(log_weights), find_failures(levels, batch)
+        target, level = self.levels.find_target(state.levels, batch, weights)
         first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
-
-        judged = np.asarray(state.judged)
-        choices = self._choices(state)
-        if target.any() and choices:
-            shares = np.exp(log_weights) * target
-            shares *= shares.sum() / (shares @ shares)
-            weighed = [np.zeros(len(batch)), *(_weigh_starts(choice, first, log_weights) for choice in choices)]
-            none, *moments = (float(shares @ np.exp(expected + own)) for own in weighed)
-            judged = MEMORY * judged + np.array([*moments, none])
+        expected = weigh_actions(levels, batch, log_weights)
+        of_actions = np.exp(weigh_actions(state.levels, batch, log_weights))
+        seen = Seen(target, int(level > before) - int(level < before), of_actions, weights)
+        judged = self._judge(state, first, target, log_weights, expected)
         best = int(np.argmin(judged[:-1]))
-        learned = LevelsStartsState(
+        new = not judged.any()  # no batch has judged a choice: what is known at first is followed with care
+        chosen = 1 if new else best + 1 if judged[best] < LARGEST_RATIO * judged[-1] else 0
+        stays = chosen > 0 and not new and np.array_equal(levels.parameters, policy.flat)
+        state = LevelsStartsState(
             levels,
-            state.numbers if _counts(levels.evaluation) else self.starts.learn(state.numbers, batch, of_actions),
-            state.states.add(batch, target, of_actions, int(np.sign(_difference(level, float(state.levels.level)))))
-            if _counts(levels.evaluation)
-            else state.states,
+            learner.learn(state.known, batch, seen),
             judged,
-            np.int64(best + 1 if judged[best] < LARGEST_RATIO * judged[-1] else 0),
+            np.int64(chosen),
+            np.int64(state.steady + 1 if stays or state.steady >= STEADY else 0),
+            np.asarray(state.found + np.array([weights @ happened, len(batch)])),
             np.bool_(state.varied or _vary(first)),
         )
-        choices = self._choices(learned)
-        if learned.trust and choices:
-            expected = expected + _weigh_starts(choices[int(learned.trust) - 1], first, log_weights)
-        shift = find_shift(levels, find_failures(levels, batch), log_weights, expected)
-        return replace(learned, levels=replace(levels, shift=np.float64(shift))), info
+        choice = self._choice(state)
+        if choice is None:
+            return state, info
+        expected = expected + _weigh_starts(choice, first, log_weights)
+        shift = self._find_shift(state, happened, log_weights, expected)
+        return replace(state, levels=replace(levels, shift=np.float64(shift))), info
+
+    def _find_shift(
+        self, state: LevelsStartsState, happened: NumpyArray, log_weights: NumpyArray, expected: NumpyArray
+    ) -> float:
+        """As for levels, with the probability of a failure from all batches: one from chosen starts may have few."""
+        counting = replace(state.levels, counting=np.bool_(self.weight(state)))
+        here = float(np.mean(np.exp(log_weights) * happened))
+        of_all = float(state.found[0] / state.found[1])
+        return find_shift(counting, happened, log_weights, expected) * of_all / here if here > 0.0 else 0.0
+
+    def _judge(
+        self,
+        state: LevelsStartsState,
+        first: Observations,
+        target: Bool[NumpyArray, " episodes"],
+        log_weights: Float[NumpyArray, " episodes"],
+        expected: Float[NumpyArray, " episodes"],
+    ) -> Float[NumpyArray, " choices"]:
+        """(CHOICES + 1,), Σ_target w w' of each choice that is known before the batch, and of none, added up.
+
+        As in `Levels` the weights are scaled to the number of equally weighted episodes that the target's are worth.
+
+        Args:
+            state: before the batch.
+            first: where its episodes started.
+            target: which of them are to become likely.
+            log_weights: log w.
+            expected: log w' of the actions.
+        """
+        choices = self._choices(state)
+        if not choices or not target.any():
+            return np.asarray(state.judged)
+        shares = np.exp(log_weights) * target
+        shares *= shares.sum() / (shares @ shares)
+        starts = [*(_weigh_starts(choice, first, log_weights) for choice in choices), np.zeros(len(target))]
+        found = np.array([shares @ np.exp(expected + own) for own in starts])
+        return np.asarray(MEMORY * state.judged + found)
 
     def _choices(self, state: LevelsStartsState) -> list[StartWeights]:
-        """What is known about starts, trusted more and more; nothing as long as nothing is known."""
-        known: StartWeights | None
-        if _counts(state.levels.evaluation):
-            known = state.states.choose(self.starts.candidates, self.starts.uniform_share)
-        else:
-            known = self.starts.choose(state.numbers)
+        """What is known about starts, trusted less and more; nothing as long as nothing is known."""
+        known = learner_of(self.starts, state.levels.evaluation).choose(state.known)
         return [] if known is None else [known, Squared(known)]
 
-
-def _counts(policy: Policy) -> bool:
-    """Whether starts are states that can be counted."""
-    return isinstance(policy.observation_space, spaces.Discrete)
-
-
-def _difference(level: float, before: float) -> float:
-    """Of two levels, either of which may be infinite."""
-    return 0.0 if level == before else level - before
+    def _choice(self, state: LevelsStartsState) -> StartWeights | None:
+        """The one that acts."""
+        choices = self._choices(state) if state.chosen else []
+        return choices[int(state.chosen) - 1] if choices else None
 
 
 def _weigh_starts(
-    choice: StartWeights, observations: Array, log_weights: Float[NumpyArray, " episodes"]
+    choice: StartWeights, observations: Observations, log_weights: Float[NumpyArray, " episodes"]
 ) -> Float[NumpyArray, " episodes"]:
-    """(N,), log 1/(K p) of each start if this choice offered it beside K − 1 others: K p ≈ α + (1 − α) u(s)/E[u].
+    """(N,), log 1/(K p) of each start if it is offered beside K − 1 others: K p ≈ α + (1 − α) u(s)/E[u].
 
     E[u] is over the environment's starts, by weighted episodes.
     """
@@ -194,6 +217,6 @@ def _weigh_starts(
     return -np.log(choice.uniform_share + (1.0 - choice.uniform_share) * promised / mean)
 
 
-def _vary(observations: Array) -> bool:
+def _vary(observations: Observations) -> bool:
     leaves = [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(observations)]
     return any(bool(np.any(leaf != leaf[:1])) for leaf in leaves)

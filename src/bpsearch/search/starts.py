@@ -128,8 +128,11 @@ class StartSearch(Search[StartState]):
         choice = self.choose(state)
         return state.evaluation if choice is None else ChosenStarts(state.evaluation, choice)
 
-    def choose(self, state: StartState) -> NearStarts | None:
-        """Who chooses the next starts; None as long as nothing is known about them."""
+    def choose(self, state: StartState, aim: float = 0.0) -> NearStarts | None:
+        """Who chooses the next starts, near episodes of the margin `aim`; None as long as nothing is known about them.
+
+        The event itself has the margin 0.
+        """
         coefficients, (offset, deviation) = np.asarray(state.chosen[:-2]), state.chosen[-2:]
         if not float(deviation) > 0.0:
             return None
@@ -137,7 +140,7 @@ class StartSearch(Search[StartState]):
             self.source.bind(state.evaluation, 1.0),
             _scale(state),
             coefficients,
-            float(offset),
+            float(offset) - aim,
             float(deviation),
             self.candidates,
             self.uniform_share,
@@ -149,9 +152,17 @@ class StartSearch(Search[StartState]):
         Raises:
             InvalidArgumentError: no event is asked about.
         """
-        return self.learn(state, batch, np.ones(len(batch))), Info(np.zeros(0), np.float64(0.0))
+        if not self.source.refuse(state.evaluation):
+            state = self.learn(state, batch, find_margins(batch), np.ones(len(batch)))
+        return state, Info(np.zeros(0), np.float64(0.0))
 
-    def learn(self, state: StartState, batch: Trajectories, weights: Float[NumpyArray, " episodes"]) -> StartState:
+    def learn(
+        self,
+        state: StartState,
+        batch: Trajectories,
+        margins: Float[NumpyArray, " episodes"],
+        weights: Float[NumpyArray, " episodes"],
+    ) -> StartState:
         """`step` for a batch whose actions another behavior may have drawn.
 
         The regression is weighted by π_e/μ of the actions. So f(s) is the margin that the policy itself has from s,
@@ -160,13 +171,11 @@ class StartSearch(Search[StartState]):
         Args:
             state: what is known before it.
             batch: the episodes.
+            margins: how near each came.
             weights: π_e/μ of each one's actions, without the chance of its start; 1 if the policy acted.
         """
-        if self.source.refuse(state.evaluation):
-            return state
         first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
         numbers = self.source.bind(state.evaluation, 1.0).numbers(first)
-        margins = _margins(batch)
         if not state.scale.any():
             own, mean = Scale.of(numbers), float(np.average(margins, weights=weights))
             spread = CLIPPED * float(np.sqrt(np.average((margins - mean) ** 2, weights=weights)))
@@ -198,7 +207,7 @@ class StartSearch(Search[StartState]):
         return np.array([*wrong, weights @ (targets - mean) ** 2, weights.sum()])
 
 
-def _margins(batch: Trajectories) -> NumpyArray:
+def find_margins(batch: Trajectories) -> NumpyArray:
     """How near each episode came to the event, positive if it happened.
 
     A level of the user's own tells an order, and need not have its zero there; then the event itself is what counts.

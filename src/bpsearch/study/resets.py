@@ -1,9 +1,10 @@
 """How many further starts the episodes of a study get."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from bpsearch._core.checks import check_integer, quote
 from bpsearch.errors import InvalidArgumentError
+from bpsearch.search.base import Search
 
 Resets = Literal["auto", "never"]
 
@@ -25,3 +26,12 @@ def choose_resets(wanted: int | Resets, *, offered: int, useful: bool, before: i
     if count and not offered:
         raise InvalidArgumentError(f"resets must be 0: further starts cannot be drawn here, got {quote(wanted)}")
     return count if useful else 0
+
+
+def check_search(search: Search[Any], wanted: int | Resets) -> None:
+    """Refuse a search that resets the environment where that must not be."""
+    if wanted == "never" and search.without_resets() != search:
+        raise InvalidArgumentError(
+            f"the search {type(search).__name__} resets the environment to offer starts, and resets='never' forbids "
+            f"that; make the study with {search.without_resets()}"
+        )
