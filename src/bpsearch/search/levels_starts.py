@@ -83,7 +83,7 @@ class LevelsStarts(Search[LevelsStartsState]):
 
     def without_resets(self) -> Self:
         """Levels alone."""
-        return replace(self, resets=False)
+        return replace(self, resets=False) if self.resets else self
 
     def init(self, policy: Policy, discount: float = 1.0) -> LevelsStartsState:
         """Before the first batch, which looks around from the environment's starts."""
@@ -199,7 +199,7 @@ class LevelsStarts(Search[LevelsStartsState]):
 
     def _choice(self, state: LevelsStartsState) -> StartWeights | None:
         """The one that acts."""
-        choices = self._choices(state) if state.chosen else []
+        choices = self._choices(state) if state.chosen and state.varied else []
         return choices[int(state.chosen) - 1] if choices else None
 
 

@@ -30,7 +30,7 @@ from bpsearch.study.policies import policy_arrays, policy_setting, stored_policy
 from bpsearch.study.progress import Progress
 from bpsearch.study.recorder import Recorder, understood
 from bpsearch.study.requests import Entry, Request
-from bpsearch.study.resets import Resets, check_search, choose_resets
+from bpsearch.study.resets import Resets, choose_resets
 from bpsearch.study.running import run_batches
 from bpsearch.study.settings import build, check_same, describe, known_counts
 
@@ -370,9 +370,8 @@ class Study:
 
     def decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
         """How many further starts each episode gets: the same number in the whole study."""
-        check_search(self.method.search, wanted)
         useful = self.method.valuation.needs_resets(self.policy)
-        count = choose_resets(wanted, offered=runner.resets, useful=useful, before=self._resets)
+        count = choose_resets(wanted, self.method.search, offered=runner.resets, useful=useful, before=self._resets)
         if self._resets != count:
             self.fix({"resets": count})
             self._resets = count
