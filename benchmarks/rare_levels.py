@@ -37,6 +37,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PER_LEVEL, QUANTILE, SMOOTH = 500, 0.1, 0.7
 PAPER_STEP = 0.1  # of the paper's gradient; divided by the mean X², so that no task needs another
 Floats = NDArray[np.float64]
+Place = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ def hover() -> Task:
 class Slope(bps.envs.CompiledEnv):
     """Rolls from where it starts, pushed by five actions; the return is where it ends.
 
-    An action is noise of mean 0 and variance 1. So the end is normal, of variance 1; starts make `starts` of it.
-    The second number of a start means nothing.
+    An action is noise of mean 0 and variance 1. So the end is normal, of variance 1; starts make `starts` of it. The
+    second number of a start means nothing.
     """
 
     starts: float = 0.5
@@ -128,18 +129,16 @@ class Slope(bps.envs.CompiledEnv):
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
     action_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
-    def reset(self, key: bps.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def reset(self, key: bps.Array) -> Place:
         """Place, a number that means nothing, and time."""
         place, other = jax.random.normal(key, (2,), jnp.float32)
         return jnp.sqrt(jnp.float32(self.starts)) * place, other, jnp.float32(0.0)
 
-    def observe(self, state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+    def observe(self, state: Place) -> jax.Array:
         """All of it."""
         return jnp.stack(state)
 
-    def step(
-        self, key: bps.Array, state: tuple[jax.Array, jax.Array, jax.Array], action: bps.Array
-    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array, jax.Array]:
+    def step(self, key: bps.Array, state: Place, action: bps.Array) -> tuple[Place, jax.Array, jax.Array]:
         """A push; at the end it pays."""
         place, other, time_ = state
         push = jnp.sqrt(jnp.float32(1.0 - self.starts) / self.horizon)
@@ -151,8 +150,7 @@ def slope(starts: float, p: float = 1e-4) -> Task:
     """A network that acts by nothing but noise rolls too far, with probability p."""
     env = Slope(starts)
     network = bps.GaussianMLP.init(0, env.observation_space, env.action_space, (4,))
-    weights, biases = (*network.weights[:-1], 0.0 * network.weights[-1]), network.biases
-    policy = bps.GaussianMLP(weights, biases, np.zeros(1, np.float32))
+    policy = bps.GaussianMLP((network.weights[0], 0.0 * network.weights[1]), network.biases, np.zeros(1, np.float32))
     return Task(env, policy, bps.Failure(f"return > {float(stats.norm.isf(p))!r}"), p)
 
 
@@ -165,15 +163,12 @@ def doors(bad: float, p: float, levels: int = 2, states: int = 20) -> Task:
     transitions, rewards = np.zeros((count, 2, count)), np.zeros((count, 2, count))
     for door, level in product(range(states), range(levels)):
         here, end = door * (levels + 1) + level, door * (levels + 1) + levels
-        leads = bad == 1.0 or door == states - 1
         transitions[here, 0, end], transitions[here, 1, here + 1] = 1.0, 1.0
-        rewards[here, 1, here + 1] = float(leads)
+        rewards[here, 1, here + 1] = float(bad == 1.0 or door == states - 1)
     first = np.arange(states) * (levels + 1)
-    initial, terminal = np.zeros(count), np.zeros(count, bool)
-    initial[first] = 1.0 / states if bad == 1.0 else (1.0 - bad) / (states - 1)
-    initial[first[-1]] = 1.0 / states if bad == 1.0 else bad
-    terminal[first + levels] = True
-    transitions[terminal, :, :] = np.eye(count)[terminal][:, None]
+    initial, terminal = np.zeros(count), np.isin(np.arange(count), first + levels)
+    initial[first] = 1.0 / states if bad == 1.0 else np.append(np.full(states - 1, (1.0 - bad) / (states - 1)), bad)
+    transitions[terminal] = np.eye(count)[terminal][:, None]
     mdp = bps.TabularMDP(transitions, rewards, initial, terminal, horizon=levels)
     policy = bps.SoftmaxTable.from_probabilities(np.tile([1.0 - p, p], (count, 1)))
     return Task(mdp, policy, bps.Failure(f"return >= {levels}"), bad * p**levels)
