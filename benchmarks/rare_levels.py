@@ -15,13 +15,18 @@ import json
 import runpy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 import bpsearch as bps
 from benchmarks import closed_form
@@ -32,6 +37,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PER_LEVEL, QUANTILE, SMOOTH = 500, 0.1, 0.7
 PAPER_STEP = 0.1  # of the paper's gradient; divided by the mean X², so that no task needs another
 Floats = NDArray[np.float64]
+Place = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,67 @@ def hover() -> Task:
     return Task(env, pair, bps.Failure(example["crashes"], 1.0, example["nearest"]))
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Slope(bps.envs.CompiledEnv):
+    """Rolls from where it starts, pushed by five actions; the return is where it ends.
+
+    An action is noise of mean 0 and variance 1. So the end is normal, of variance 1; starts make `starts` of it. The
+    second number of a start means nothing.
+    """
+
+    starts: float = 0.5
+    horizon: int = field(default=5, metadata={"static": True})
+    discount: float = field(default=1.0, metadata={"static": True})
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+    def reset(self, key: bps.Array) -> Place:
+        """Place, a number that means nothing, and time."""
+        place, other = jax.random.normal(key, (2,), jnp.float32)
+        return jnp.sqrt(jnp.float32(self.starts)) * place, other, jnp.float32(0.0)
+
+    def observe(self, state: Place) -> jax.Array:
+        """All of it."""
+        return jnp.stack(state)
+
+    def step(self, key: bps.Array, state: Place, action: bps.Array) -> tuple[Place, jax.Array, jax.Array]:
+        """A push; at the end it pays."""
+        place, other, time_ = state
+        push = jnp.sqrt(jnp.float32(1.0 - self.starts) / self.horizon)
+        place, last = place + push * jnp.asarray(action, jnp.float32)[0], time_ + 1.0 >= self.horizon
+        return (place, other, time_ + 1.0), jnp.where(last, place, 0.0), last
+
+
+def slope(starts: float, p: float = 1e-4) -> Task:
+    """A network that acts by nothing but noise rolls too far, with probability p."""
+    env = Slope(starts)
+    network = bps.GaussianMLP.init(0, env.observation_space, env.action_space, (4,))
+    policy = bps.GaussianMLP((network.weights[0], 0.0 * network.weights[1]), network.biases, np.zeros(1, np.float32))
+    return Task(env, policy, bps.Failure(f"return > {float(stats.norm.isf(p))!r}"), p)
+
+
+def doors(bad: float, p: float, levels: int = 2, states: int = 20) -> Task:
+    """Many doors to start at: behind the last, of probability `bad`, some levels of p each lead to a failure.
+
+    Behind the others nothing happens. With bad = 1 all doors are alike.
+    """
+    count = states * (levels + 1)
+    transitions, rewards = np.zeros((count, 2, count)), np.zeros((count, 2, count))
+    for door, level in product(range(states), range(levels)):
+        here, end = door * (levels + 1) + level, door * (levels + 1) + levels
+        transitions[here, 0, end], transitions[here, 1, here + 1] = 1.0, 1.0
+        rewards[here, 1, here + 1] = float(bad == 1.0 or door == states - 1)
+    first = np.arange(states) * (levels + 1)
+    initial, terminal = np.zeros(count), np.isin(np.arange(count), first + levels)
+    initial[first] = 1.0 / states if bad == 1.0 else np.append(np.full(states - 1, (1.0 - bad) / (states - 1)), bad)
+    transitions[terminal] = np.eye(count)[terminal][:, None]
+    mdp = bps.TabularMDP(transitions, rewards, initial, terminal, horizon=levels)
+    policy = bps.SoftmaxTable.from_probabilities(np.tile([1.0 - p, p], (count, 1)))
+    return Task(mdp, policy, bps.Failure(f"return >= {levels}"), bad * p**levels)
+
+
 def exposed(task: Task) -> Task:
     """The same with transitions that behaviors may tilt."""
     table, env = bps.expose_noise(task.policy, task.env)
@@ -129,6 +196,12 @@ TASKS: dict[str, Callable[[], Task]] = {
     "lane, no gusts": lambda: lane(0.0, 0.83),
     "lane, gusts": lambda: lane(1.0, 0.88),
     "hover, gusts exposed": hover,
+    "slope, starts and actions": lambda: slope(0.5),
+    "slope, actions": lambda: slope(0.0),
+    "slope, starts": lambda: slope(1.0, 1e-3),
+    "doors, starts and actions": lambda: doors(0.01, 0.1),
+    "doors, actions": lambda: doors(1.0, 0.03),
+    "doors, starts": lambda: doors(0.005, 0.9),
     "lane, gusts, (32, 32)": lambda: lane(1.0, 0.88, (32, 32)),
 }
 

@@ -20,6 +20,7 @@ from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.closed_form import ClosedForm
 from bpsearch.search.levels import Levels
+from bpsearch.search.levels_starts import LevelsStarts
 from bpsearch.search.may_move import MayMove
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.starts import StartSearch
@@ -97,6 +98,10 @@ def _levels(env: CompiledEnv | None) -> Method:
     return Method(Levels(), Valuation(importance_sampling), name="levels")
 
 
+def _levels_starts(env: CompiledEnv | None) -> Method:
+    return Method(LevelsStarts(), Valuation(importance_sampling), name="levels-starts")
+
+
 def _failures(env: CompiledEnv | None) -> Method:
     return replace(Method.of_search(TableFailures()), name="failures")
 
@@ -133,6 +138,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "mc": _monte_carlo,
     "bpg": _bpg,
     "levels": _levels,
+    "levels-starts": _levels_starts,
     "failures": _failures,
     "starts": _starts,
     "pdis-bpg": _pdis_bpg,

@@ -58,11 +58,11 @@ def evaluate(
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; "closed-form", for tables, the behavior that a model of earlier batches finds best; on
             tabular MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels",
-            a search through those that came near, and "starts", which runs the policy from starts near the failure,
-            deterministic policies too. All are unbiased. On tables with rare actions "auto" moves to the closed form
-            where that promises far more. Of a failure "auto" is "failures" if the policy is a table and it is known how
-            near an episode came: levels, or the closed form where failures are common; else it is "bpg". A `Method` or
-            a search of your own also works.
+            a search through those that came near, "starts", which runs the policy from starts near the failure,
+            deterministic policies too, and "levels-starts", which does both at once. All are unbiased. On tables with
+            rare actions "auto" moves to the closed form where that promises far more. Of a failure "auto" is "failures"
+            if the policy is a table and it is known how near an episode came: levels, or the closed form where failures
+            are common; else it is "bpg". A `Method` or a search of your own also works.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. The result says which question was answered.
         seed: the same seed gives the same result; None draws one, which the result records.
@@ -77,7 +77,8 @@ def evaluate(
         store: the path of a file in which every batch is kept; the same call after a crash goes on from there, up to
             the same number of episodes, and gives the same result.
         resets: how many further starts to draw for each episode, from which "auto" learns what the start explains:
-            "auto" as many as are worth their price; "never" for an environment that must not be reset without need.
+            "auto" as many as are worth their price; "never" for an environment that must not be reset without need
+            (then "levels-starts" is "levels").
         proxy: a function of many starts, a batch of observations, that gives a number for each: what a cheap simulator,
             an older agent or a model says of them. It is one more thing that "auto" learns from, on the episodes and
             their further starts; a bad one costs nothing but its time.
@@ -98,6 +99,8 @@ def evaluate(
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
         asked = find_estimand(failure, estimand, task.discount, level)
         chosen, no_help = choose_method(method, task, asked, proxy)
+        if resets == "never":
+            chosen = dataclasses.replace(chosen, search=chosen.search.without_resets())
         with _shown_progress(episodes, on_batch, progress) as told:
             estimate = run_task(
                 task,

@@ -1,8 +1,8 @@
 """Failures on tables: levels look for them, and the closed form takes over where they are common enough.
 
-Levels make the failures that they know likely, and one that they do not know counts up to five episodes' worth. For a
-failure of one in a million that is a price worth paying. Of one in a hundred, the policy's own share of the episodes
-keeps showing others. There the closed form with a model of all earlier batches leaves less.
+Levels make the failures that they know likely. One that they do not know counts up to two episodes' worth: half of the
+episodes that count are the policy's own. For a failure of one in a million that is a price worth paying. Of one in a
+hundred, those episodes keep showing others. There the closed form with a model of all earlier batches leaves less.
 """
 
 from dataclasses import dataclass
@@ -29,6 +29,9 @@ TRIAL = 200  # episodes of the closed form after which it is judged by its own v
 @dataclass(frozen=True, eq=False)
 class Handover:
     """What was told so far, and who acts next. It is decided by told batches alone, before the next one is run.
+
+    Search and valuation each carry one and are told the same batches, so each batch is added twice, and both decide
+    alike without knowing each other.
 
     Attributes:
         seen: the evaluation policy, and what all episodes have shown.

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
-from bpsearch._core.jaxtools import pytree
+from bpsearch._core.jaxtools import pytree, replace
 from bpsearch.policies.base import Policy
 from bpsearch.policies.wrapper import Wrapper
 
@@ -57,21 +57,55 @@ class StartWeights(ABC):
         return index, -float(np.log(len(chances) * chances[index]))
 
 
-@pytree(static=("choice",))
+@dataclass(frozen=True, eq=False)
+class Squared(StartWeights):
+    """u² of another choice, which trusts it more.
+
+    The best u(s) is the root of the second moment of what an episode from s counts. If actions are drawn by the policy
+    itself that is the root of the probability of the event. If a behavior makes the event likely from every start, an
+    episode from s counts nearly the same each time, and the best u(s) is the probability itself.
+    """
+
+    choice: StartWeights
+
+    @property
+    def candidates(self) -> int:  # type: ignore[override]
+        """As the other."""
+        return self.choice.candidates
+
+    @property
+    def uniform_share(self) -> float:  # type: ignore[override]
+        """As the other."""
+        return self.choice.uniform_share
+
+    def weigh(self, observations: Observations) -> Float[NumpyArray, " starts"]:
+        """The u² of each start."""
+        return np.asarray(self.choice.weigh(observations)) ** 2
+
+    @property
+    def parameters(self) -> NumpyArray:
+        """The other's."""
+        return self.choice.parameters
+
+
+@pytree(static=("choice", "action_bound"))
 @dataclass(frozen=True, eq=False)
 class ChosenStarts(Wrapper):
     """Acts as `policy`, in episodes whose starts are chosen.
 
     Samplers record the chance of the chosen start, relative to how the environment draws it, with the log-probability
-    of the first action: log π(A_0|S_0) + log(K p).
+    of the first action: log π(A_0|S_0) + log(K p). So the weight of an episode is the product of the start's and of the
+    actions'.
 
     Attributes:
         policy: who acts.
         choice: who chooses.
+        action_bound: what no weight of the actions alone can exceed; 1 if the evaluation policy acts.
     """
 
     policy: Policy
     choice: StartWeights
+    action_bound: float = 1.0
 
     @property
     def actor(self) -> Policy:
@@ -95,7 +129,7 @@ class ChosenStarts(Wrapper):
 
     def with_parameters(self, parameters: PyTree[Array]) -> Self:
         """Of another policy; who chooses stays."""
-        return type(self)(self.policy.with_parameters(parameters["policy"]), self.choice)
+        return replace(self, policy=self.policy.with_parameters(parameters["policy"]))
 
     @property
     def deterministic(self) -> bool:
@@ -109,8 +143,47 @@ class ChosenStarts(Wrapper):
 
     @property
     def weight_bound(self) -> float:
-        """1/α."""
-        return 1.0 / self.choice.uniform_share
+        """1/α times what the actions can weigh."""
+        return self.action_bound / self.choice.uniform_share
+
+    @property
+    def row_multiple(self) -> int:  # type: ignore[override]
+        """As the policy."""
+        return self.policy.row_multiple
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """As the policy."""
+        return self.policy.remembers
+
+    @property
+    def uniforms(self) -> int:
+        """As the policy."""
+        return self.policy.uniforms
+
+    def check_support(self, evaluation: Policy) -> None:
+        """As the policy; every start has a share."""
+        self.policy.check_support(evaluation)
+
+    def begin(self, uniforms: Array) -> PyTree[Array]:
+        """As the policy."""
+        return self.policy.begin(uniforms)
+
+    def sample_next(
+        self, key: Array, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[Array, Array, PyTree[Array]]:
+        """As the policy."""
+        return self.policy.sample_next(key, observations, memory)
+
+    def act(self, uniforms: NumpyArray, observations: Observations) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+        """As the policy."""
+        return self.policy.act(uniforms, observations)
+
+    def act_next(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
+        """As the policy."""
+        return self.policy.act_next(uniforms, observations, memory)
 
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
         """As the policy."""

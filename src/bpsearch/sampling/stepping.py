@@ -140,7 +140,7 @@ class Stepper:
         if not all(jax.tree_util.tree_leaves(again)):
             raise InvalidTrajectoriesError(
                 f"episode {episode} of batch {batch} does not start again where the environment started it before "
-                f"with the same seed, so no start can be chosen; use another method than 'starts', 'mc' for instance"
+                f"with the same seed, so no start can be chosen; use another method, 'levels' or 'mc' for instance"
             )
         self.records.weigh_start(place, log_weight)
         return seeds[index]

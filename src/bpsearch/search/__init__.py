@@ -6,6 +6,7 @@ from bpsearch.search.bpg import BPG, BPGState
 from bpsearch.search.closed_form import ClosedForm, ClosedFormState
 from bpsearch.search.compiled import CompiledSearch
 from bpsearch.search.levels import Levels, LevelsState
+from bpsearch.search.levels_starts import LevelsStarts, LevelsStartsState
 from bpsearch.search.may_move import MayMove, MayMoveState
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.step_size import StepSize, constant, decaying, normalized
@@ -22,6 +23,8 @@ __all__ = [
     "CompiledSearch",
     "Info",
     "Levels",
+    "LevelsStarts",
+    "LevelsStartsState",
     "LevelsState",
     "MayMove",
     "MayMoveState",

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -83,6 +83,18 @@ class Search(ABC, Generic[State]):
         E[w] = 1, so every b that is fixed before the batch leaves the expectation as it is.
         """
         return 0.0
+
+    def without_resets(self) -> Self:
+        """The same search for an environment that must not be reset without need: itself, if it resets nothing.
+
+        Raises:
+            InvalidArgumentError: it can do nothing without.
+        """
+        return self
+
+    def unused(self, state: State) -> tuple[str, ...]:
+        """What could have helped and was not used, each with the reason."""
+        return ()
 
     def weight(self, state: State) -> float:
         """What an episode of the next batch counts in the estimate, relative to later ones; 0 if it only explores.

@@ -154,24 +154,17 @@ class Levels(Search[LevelsState]):
         check_type("batch", batch, Trajectories, "Trajectories")
         evaluation = state.evaluation
         component = evaluation.with_flat(state.parameters)
-        log_weights = _log_weights(evaluation, batch)
+        log_weights = weigh_episodes(evaluation, batch)
         weights = np.exp(log_weights)
-        happened = np.asarray(batch.returns(float(state.discount))) > 0.0
-        margins = happened.astype(np.float64) if batch.margins is None else np.asarray(batch.margins)
-        # A level that the search cannot reach again was luck; failures that were seen once stay the target.
-        lowers = state.level < math.inf and state.stalled >= LOOK_AROUND
-        target, level = self._target(
-            evaluation, happened, margins, weights, -math.inf if lowers else float(state.level)
-        )
+        happened = find_failures(state, batch)
+        target, level = self.find_target(state, batch, weights)
 
         predicted = np.asarray(state.predicted)
         if target.any():
             predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target)
-        else:
-            level = float(state.level)
         # What was above the old level need not be above the new one; what was below it is not.
         fade = (1.0, 1.0) if level == state.level else (0.0 if level > state.level else MEMORY, MEMORY)
-        imitation, drawn = imitation_of(evaluation), np.exp(_log_weights(component, batch))
+        imitation, drawn = imitation_of(evaluation), np.exp(weigh_episodes(component, batch))
         known = imitation.add(state.known, component, batch, target, weights, drawn, fade)
 
         common = _worth(weights * happened) / len(batch)
@@ -189,18 +182,30 @@ class Levels(Search[LevelsState]):
             counting=np.bool_(state.counting or (happened.any() and level == math.inf and ready)),
         )
         state, explained = self._choose(state)
-        shift = self._find_shift(state, batch, log_weights, happened)
+        shift = find_shift(state, happened, log_weights, weigh_actions(state, batch, log_weights))
         state = replace(state, shift=np.float64(shift))
         values = weights * happened
         return to_numpy(state), Info(values, np.float64(np.mean(values**2)), explained=np.float64(explained))
 
-    def _target(
-        self, policy: Policy, happened: NumpyArray, margins: NumpyArray, weights: NumpyArray, least: float
+    def find_target(
+        self, state: LevelsState, batch: Trajectories, weights: Float[NumpyArray, " episodes"]
     ) -> tuple[Bool[NumpyArray, " episodes"], float]:
         """Which episodes the next behavior is to make likely; and their level, infinite if those have failed.
 
-        It is the highest level, of at least `least`, whose episodes are worth enough.
+        It is the highest level whose episodes are worth enough, at least that of the batch before. If no episode has
+        reached that, the level stays.
         """
+        happened = find_failures(state, batch)
+        margins = happened.astype(np.float64) if batch.margins is None else np.asarray(batch.margins)
+        # A level that the search cannot reach again was luck; failures that were seen once stay the target.
+        lowers = state.level < math.inf and state.stalled >= LOOK_AROUND
+        least = -math.inf if lowers else float(state.level)
+        found, level = self._target(state.evaluation, happened, margins, weights, least)
+        return found, level if found.any() else float(state.level)
+
+    def _target(
+        self, policy: Policy, happened: NumpyArray, margins: NumpyArray, weights: NumpyArray, least: float
+    ) -> tuple[Bool[NumpyArray, " episodes"], float]:
         imitation = imitation_of(policy)
         if happened.any() and (imitation.failures_at_once or happened.sum() >= imitation.enough):
             return happened, math.inf
@@ -231,34 +236,9 @@ class Levels(Search[LevelsState]):
         shares = np.exp(log_weights) * target
         shares *= shares.sum() / (shares @ shares)
         vectors = np.asarray(state.candidates)
-        found = [shares @ np.exp(self._log_weights_by(vector, state, batch, log_weights)) for vector in vectors]
+        candidates = (replace(state, parameters=vector, share=np.float64(self.defensive)) for vector in vectors)
+        found = [shares @ np.exp(weigh_actions(candidate, batch, log_weights)) for candidate in candidates]
         return np.array([*found, shares.sum()])
-
-    def _log_weights_by(
-        self, vector: Array, state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
-    ) -> Float[NumpyArray, " episodes"]:
-        """(N,), log w' = log π_e/μ' of the mixture with these parameters."""
-        own = _log_weights(state.evaluation.with_flat(vector), batch) - log_weights  # log π' − log π_e
-        return np.asarray(-np.logaddexp(math.log(self.defensive), math.log1p(-self.defensive) + own))
-
-    def _find_shift(
-        self,
-        state: LevelsState,
-        batch: Trajectories,
-        log_weights: Float[NumpyArray, " episodes"],
-        happened: Bool[NumpyArray, " episodes"],
-    ) -> float:
-        """B = Cov(w'g, w') / Var(w') under the next behavior μ', as the batch of μ tells it.
-
-        E_μ'[w'² g] = E_μ[w w' g], and E_μ'[w'²] = E_μ[w w']. With a mixture, failures and other episodes have few
-        different weights, and the line through them explains most of what is left of the variance.
-        """
-        if not state.counting or state.share == AT_RANDOM:
-            return 0.0
-        weights = np.exp(log_weights)
-        both = weights * np.exp(self._log_weights_by(state.parameters, state, batch, log_weights))
-        spread = both.mean() - 1.0
-        return float(np.mean(both * happened - weights * happened)) / max(spread, 0.0) if spread > SPREAD else 0.0
 
     def _is_prepared(self, state: LevelsState, common: float, probability: float, episodes: int) -> bool:
         """Whether another batch that does not count would hardly make failures more common."""
@@ -286,8 +266,56 @@ class Levels(Search[LevelsState]):
         return state, 0.0 if stays else math.nan if new else 1.0 - ratio
 
 
-def _log_weights(policy: Policy, batch: Trajectories) -> Float[NumpyArray, " episodes"]:
-    """(N,), log π(H) − log μ(H)."""
+def find_failures(state: LevelsState, batch: Trajectories) -> Bool[NumpyArray, " episodes"]:
+    """Which episodes failed."""
+    failed: Bool[NumpyArray, " episodes"] = np.asarray(batch.returns(float(state.discount))) > 0.0
+    return failed
+
+
+@in_64_bit
+def weigh_actions(
+    state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
+) -> Float[NumpyArray, " episodes"]:
+    """(N,), log π_e/μ of the actions under the behavior of a state, whoever ran the episodes.
+
+    Args:
+        state: what the behavior is made of.
+        batch: the episodes.
+        log_weights: of π_e to whoever ran them.
+    """
+    own = weigh_episodes(state.evaluation.with_flat(state.parameters), batch) - log_weights  # log π_θ − log π_e
+    share = float(state.share)
+    return np.asarray(-np.logaddexp(math.log(share), math.log1p(-share) + own))
+
+
+def find_shift(
+    state: LevelsState,
+    happened: Bool[NumpyArray, " episodes"],
+    log_weights: Float[NumpyArray, " episodes"],
+    expected: Float[NumpyArray, " episodes"],
+) -> float:
+    """B = Cov(w'g, w') / Var(w') under the next behavior μ', as the batch of μ tells it.
+
+    E_μ'[w'² g] = E_μ[w w' g], and E_μ'[w'²] = E_μ[w w']. With a mixture, failures and other episodes have few
+    different weights, and the line through them explains most of what is left of the variance.
+
+    Args:
+        state: before the batch of μ'.
+        happened: which episodes failed.
+        log_weights: log w of each.
+        expected: log w', had μ' run it.
+    """
+    if not state.counting or state.share == AT_RANDOM:
+        return 0.0
+    weights = np.exp(log_weights)
+    both = weights * np.exp(expected)
+    spread = both.mean() - 1.0
+    return float(np.mean(both * happened - weights * happened)) / max(spread, 0.0) if spread > SPREAD else 0.0
+
+
+@in_64_bit
+def weigh_episodes(policy: Policy, batch: Trajectories) -> Float[NumpyArray, " episodes"]:
+    """(N,), log π(H) − log μ(H), with the chance of a chosen start in μ(H)."""
     return np.asarray((_jitted_sums if policy.traceable else _sums)(policy, batch))
 
 

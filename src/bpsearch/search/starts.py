@@ -1,6 +1,7 @@
 """Which starts to run: of several that the environment offers, one near the event that is asked about."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 import jax
 import numpy as np
@@ -115,21 +116,35 @@ class StartSearch(Search[StartState]):
         """A half in the first batch, which starts wherever the environment says."""
         return 1.0 if state.scale.any() else 0.5
 
+    def without_resets(self) -> Self:
+        """Nothing is left of it."""
+        raise InvalidArgumentError(
+            "this method resets the environment several times for each episode, to choose where it starts, and "
+            "resets='never' forbids that; give another method, 'mc' for instance"
+        )
+
     def behavior(self, state: StartState) -> Policy:
         """The policy, from chosen starts once something is known about them."""
+        choice = self.choose(state)
+        return state.evaluation if choice is None else ChosenStarts(state.evaluation, choice)
+
+    def choose(self, state: StartState, aim: float = 0.0) -> NearStarts | None:
+        """Who chooses the next starts, near episodes of the margin `aim`; None as long as nothing is known about them.
+
+        The event itself has the margin 0.
+        """
         coefficients, (offset, deviation) = np.asarray(state.chosen[:-2]), state.chosen[-2:]
         if not float(deviation) > 0.0:
-            return state.evaluation
-        starts = NearStarts(
+            return None
+        return NearStarts(
             self.source.bind(state.evaluation, 1.0),
             _scale(state),
             coefficients,
-            float(offset),
+            float(offset) - aim,
             float(deviation),
             self.candidates,
             self.uniform_share,
         )
-        return ChosenStarts(state.evaluation, starts)
 
     def step(self, state: StartState, batch: Trajectories) -> tuple[StartState, Info]:
         """Learn from a batch what its starts promise.
@@ -137,23 +152,42 @@ class StartSearch(Search[StartState]):
         Raises:
             InvalidArgumentError: no event is asked about.
         """
-        info = Info(np.zeros(0), np.float64(0.0))
-        if self.source.refuse(state.evaluation):
-            return state, info
+        if not self.source.refuse(state.evaluation):
+            state = self.learn(state, batch, find_margins(batch), np.ones(len(batch)))
+        return state, Info(np.zeros(0), np.float64(0.0))
+
+    def learn(
+        self,
+        state: StartState,
+        batch: Trajectories,
+        margins: Float[NumpyArray, " episodes"],
+        weights: Float[NumpyArray, " episodes"],
+    ) -> StartState:
+        """`step` for a batch whose actions another behavior may have drawn.
+
+        The regression is weighted by π_e/μ of the actions. So f(s) is the margin that the policy itself has from s,
+        whatever behaviors ran the batches.
+
+        Args:
+            state: what is known before it.
+            batch: the episodes.
+            margins: how near each came.
+            weights: π_e/μ of each one's actions, without the chance of its start; 1 if the policy acted.
+        """
         first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
         numbers = self.source.bind(state.evaluation, 1.0).numbers(first)
-        margins = _margins(batch)
         if not state.scale.any():
-            own, mean, spread = Scale.of(numbers), float(margins.mean()), CLIPPED * float(margins.std())
+            own, mean = Scale.of(numbers), float(np.average(margins, weights=weights))
+            spread = CLIPPED * float(np.sqrt(np.average((margins - mean) ** 2, weights=weights)))
             scale = np.stack([np.full(own.size, own.count), own.total, own.squares])
             state = replace(state, scale=scale, clip=np.array([mean - spread, mean + spread]))
         features = expand(_scale(state)(numbers)).astype(np.float64)
         targets = np.clip(margins, *state.clip)
-        errors = KEPT * np.asarray(state.errors) + self._judge(state, features, targets)
-        learned = replace(state, sums=state.sums + _sums(features, targets), errors=errors)
-        return replace(learned, chosen=_choose(learned)), info
+        errors = KEPT * np.asarray(state.errors) + self._judge(state, features, targets, weights)
+        learned = replace(state, sums=state.sums + _sums(features, targets, weights), errors=errors)
+        return replace(learned, chosen=_choose(learned))
 
-    def _judge(self, state: StartState, features: NumpyArray, targets: NumpyArray) -> NumpyArray:
+    def _judge(self, state: StartState, features: NumpyArray, targets: NumpyArray, weights: NumpyArray) -> NumpyArray:
         """What earlier batches would have predicted for this one, candidate by candidate.
 
         The first batch has none before it: each half of it predicts the other.
@@ -162,18 +196,18 @@ class StartSearch(Search[StartState]):
             even = np.arange(len(targets)) % 2 == 0
             if len(targets) < FEWEST:
                 return np.zeros(len(CANDIDATES) + 2)
+            halves = [(features[half], targets[half], weights[half]) for half in (even, ~even)]
             one, other = (
-                self._judge(replace(state, sums=_sums(features[half], targets[half])), features[~half], targets[~half])
-                for half in (even, ~even)
+                self._judge(replace(state, sums=_sums(*known)), *new) for known, new in (halves, halves[::-1])
             )
             return one + other
         fits = [_fit(state, number) for number in range(len(CANDIDATES))]
-        wrong = [np.sum((features @ slope + offset - targets) ** 2) for slope, offset in fits]
+        wrong = [weights @ (features @ slope + offset - targets) ** 2 for slope, offset in fits]
         mean = state.sums[0, -1] / state.sums[0, 0]
-        return np.array([*wrong, np.sum((targets - mean) ** 2), len(targets)])
+        return np.array([*wrong, weights @ (targets - mean) ** 2, weights.sum()])
 
 
-def _margins(batch: Trajectories) -> NumpyArray:
+def find_margins(batch: Trajectories) -> NumpyArray:
     """How near each episode came to the event, positive if it happened.
 
     A level of the user's own tells an order, and need not have its zero there; then the event itself is what counts.
@@ -189,9 +223,9 @@ def _margins(batch: Trajectories) -> NumpyArray:
     return np.asarray(batch.margins)
 
 
-def _sums(features: NumpyArray, targets: NumpyArray) -> NumpyArray:
+def _sums(features: NumpyArray, targets: NumpyArray, weights: NumpyArray) -> NumpyArray:
     rows = np.column_stack([np.ones(len(targets)), features, targets])
-    sums: NumpyArray = rows.T @ rows
+    sums: NumpyArray = (weights[:, None] * rows).T @ rows
     return sums
 
 

@@ -65,7 +65,9 @@ def conclude(
         data=data,
         explained=None if math.isnan(explained) else explained,
         explained_by=explained_by,
-        unused=method.valuation.unused(progress.policy) + ((f"starts: {no_resets}",) if no_resets else ()),
+        unused=method.valuation.unused(progress.policy)
+        + method.search.unused(progress.states.search)
+        + ((f"starts: {no_resets}",) if no_resets else ()),
         return_range=return_range,
         weight_bound=progress.behavior.weight_bound,
         event=estimand.name if estimand.event else "",

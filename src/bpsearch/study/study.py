@@ -371,7 +371,7 @@ class Study:
     def decide_resets(self, runner: Runner, wanted: int | Resets) -> int:
         """How many further starts each episode gets: the same number in the whole study."""
         useful = self.method.valuation.needs_resets(self.policy)
-        count = choose_resets(wanted, offered=runner.resets, useful=useful, before=self._resets)
+        count = choose_resets(wanted, self.method.search, offered=runner.resets, useful=useful, before=self._resets)
         if self._resets != count:
             self.fix({"resets": count})
             self._resets = count
