@@ -8,6 +8,7 @@ from scipy import special, stats
 
 import bpsearch as bps
 from benchmarks.rare_levels import TASKS
+from bpsearch._core.jaxtools import replace
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import importance_sampling
 from bpsearch.inference.counting import count_episodes
@@ -108,6 +109,19 @@ def test_a_failure_that_needs_a_start_and_actions_is_found():
     assert found.unused == ()
     assert found.weight_bound == pytest.approx(25.0)
     assert np.exp(found.data.log_weights).max() <= 25.0 + 1e-9
+
+
+def test_the_bound_of_weights_is_that_of_all_batches():
+    """Also where the next one is run without a choice, and its own weights are smaller."""
+    _, policy = two_doors()
+    search = LevelsStarts()
+    state = search.init(policy, 1.0)
+    of_actions = search.behavior(state).weight_bound
+    assert search.weight_bound(state) == of_actions
+    varied = replace(state, varied=np.bool_(True))
+    assert search.behavior(varied).weight_bound == of_actions
+    assert search.weight_bound(varied) == pytest.approx(5.0 * of_actions)
+    assert search.without_resets().weight_bound(varied) == of_actions
 
 
 def test_where_starts_tell_nothing_it_is_levels():

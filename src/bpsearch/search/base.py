@@ -92,6 +92,10 @@ class Search(ABC, Generic[State]):
         """
         return self
 
+    def weight_bound(self, state: State) -> float:
+        """What no importance weight of an episode can exceed, by whichever behavior."""
+        return self.behavior(state).weight_bound
+
     def unused(self, state: State) -> tuple[str, ...]:
         """What could have helped and was not used, each with the reason."""
         return ()

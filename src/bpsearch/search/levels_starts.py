@@ -106,6 +106,11 @@ class LevelsStarts(Search[LevelsStartsState]):
         """As levels say; or 1 once it is clear that starts can be chosen and actions cannot."""
         return float(state.levels.counting or state.steady >= STEADY)
 
+    def weight_bound(self, state: LevelsStartsState) -> float:
+        """That of the actions divided by the share of starts that are run without looking, whatever acts next."""
+        bound = self.levels.weight_bound(state.levels)
+        return bound / self.starts.uniform_share if self.resets and state.varied else bound
+
     def unused(self, state: LevelsStartsState) -> tuple[str, ...]:
         """Why no start was chosen."""
         policy = state.levels.evaluation

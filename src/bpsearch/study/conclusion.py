@@ -69,7 +69,7 @@ def conclude(
         + method.search.unused(progress.states.search)
         + ((f"starts: {no_resets}",) if no_resets else ()),
         return_range=return_range,
-        weight_bound=progress.behavior.weight_bound,
+        weight_bound=method.search.weight_bound(progress.states.search),
         event=estimand.name if estimand.event else "",
         ended=ended,
         waiting=tuple(sorted(progress.asked)),
