@@ -23,6 +23,7 @@ METHODS = (
     "levels",
     "failures",
     "starts",
+    "systematic",
     "pdis-bpg",
     "closed-form",
     "as",

@@ -66,7 +66,7 @@ def conclude(
         explained=None if math.isnan(explained) else explained,
         explained_by=explained_by,
         unused=method.valuation.unused(progress.policy) + ((f"starts: {no_resets}",) if no_resets else ()),
-        return_range=return_range,
+        return_range=return_range if method.valuation.independent else None,
         weight_bound=progress.behavior.weight_bound,
         event=estimand.name if estimand.event else "",
         ended=ended,
