@@ -278,12 +278,10 @@ class Study:
         rule = target if isinstance(target, Target) else Target(halfwidth=target)
         with runner_for(env, self.policy, workers, episode_timeout) as runner:
             self.check_runner(runner.discount, runner.return_range)
-            if rule.looks and rule.kind == "certified":
-                self.method.valuation.check_certifiable()
-                if self.return_range is None:
-                    raise InvalidArgumentError(
-                        "a certified target needs return_range, two numbers between which every return lies"
-                    )
+            if rule.looks and rule.kind == "certified" and self.return_range is None:
+                raise InvalidArgumentError(
+                    "a certified target needs return_range, two numbers between which every return lies"
+                )
             further = self.decide_resets(runner, resets)
             if remaining > 0:
                 self.plan_for(remaining)
