@@ -14,6 +14,7 @@ from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.inference.choosing import ChoosingValuation
+from bpsearch.inference.systematic import SystematicValuation
 from bpsearch.inference.valuation import Valuation
 from bpsearch.policies.base import Policy
 from bpsearch.search.adaptive import AdaptiveBPG
@@ -24,6 +25,7 @@ from bpsearch.search.levels_starts import LevelsStarts
 from bpsearch.search.may_move import MayMove
 from bpsearch.search.on_policy import OnPolicy
 from bpsearch.search.starts import StartSearch
+from bpsearch.search.systematic import SystematicStarts
 from bpsearch.search.table_failures import TableFailures
 
 AnySearch = Search[Any]
@@ -127,6 +129,11 @@ def _starts(env: CompiledEnv | None) -> Method:
     return Method(StartSearch(), Valuation(importance_sampling), name="starts")
 
 
+def _systematic(env: CompiledEnv | None) -> Method:
+    controls = _auto(env).valuation.control_variates
+    return Method(SystematicStarts(), SystematicValuation(control_variates=controls), name="systematic")
+
+
 def _model(name: str, env: CompiledEnv | None) -> TabularModel:
     if not isinstance(env, TabularMDP):
         raise InvalidArgumentError(f"method {name!r} learns a tabular model and needs a TabularMDP, got {env}")
@@ -141,6 +148,7 @@ METHODS: dict[str, Callable[[CompiledEnv | None], Method]] = {
     "levels-starts": _levels_starts,
     "failures": _failures,
     "starts": _starts,
+    "systematic": _systematic,
     "pdis-bpg": _pdis_bpg,
     "closed-form": _closed_form,
     "as": _advantage_sum,

@@ -55,6 +55,7 @@ def evaluate(
             `bps.environment` makes one with another horizon or discount.
         episodes: how many episodes may be run, those that serve the search included.
         method: "auto" episodes of the policy itself with all that can be learned from them, without any setting;
+            "systematic" the same from starts that are spread along a prediction (docs/starts.md);
             "mc" Monte Carlo; "bpg" behavior policy search with importance sampling; "pdis-bpg" with per-decision
             importance sampling; "closed-form", for tables, the behavior that a model of earlier batches finds best; on
             tabular MDPs also "as", the advantage sum, and "dr-bpg", both with such a model; of a failure also "levels",

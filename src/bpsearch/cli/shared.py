@@ -24,6 +24,7 @@ METHODS = (
     "levels-starts",
     "failures",
     "starts",
+    "systematic",
     "pdis-bpg",
     "closed-form",
     "as",

@@ -10,8 +10,12 @@ import scipy.linalg.lapack
 
 from bpsearch._core.arrays import NumpyArray
 
-WAVES = 128  # random Fourier features of each width
-WIDTHS = (1.0, 0.5)  # of the kernels, in standard deviations of all numbers of a vector together
+WIDTHS: tuple[float, ...] = (
+    1.0,
+    0.5,
+    0.7,
+)  # of the kernels, in standard deviations of all numbers of a vector together
+WAVES: tuple[int, ...] = (128, 128, 256)  # random Fourier features of each width
 MOST_SQUARED = 20  # numbers of a vector of which all products are features
 
 
@@ -115,24 +119,44 @@ class Candidate:
         return used, penalties[used]
 
 
-CANDIDATES = (Candidate(False), Candidate(True), Candidate(False, 0, 0.1), Candidate(True, 1, 0.1))
+@dataclass(frozen=True)
+class Blend:
+    """The mean of several regressions: what the draw of waves does to each of them averages out."""
+
+    parts: tuple[Candidate, ...]
+
+    def solve(self, size: int, products: NumpyArray, correlation: NumpyArray) -> NumpyArray:
+        """(D,), the mean of their coefficients."""
+        mean: NumpyArray = np.mean([part.solve(size, products, correlation) for part in self.parts], axis=0)
+        return mean
+
+
+_NARROW, _BETWEEN = Candidate(True, 1, 0.1), Candidate(True, 2, 0.2)
+CANDIDATES = (
+    Candidate(False),
+    Candidate(True),
+    Candidate(False, 0, 0.1),
+    _NARROW,
+    _BETWEEN,
+    Blend((_NARROW, _BETWEEN)),
+)
 # Where the last number is a prediction already, few episodes suffice to learn its slope.
 WITH_PREDICTION = (*CANDIDATES, Candidate(False, last=True))
 
 
 def expand(rows: NumpyArray) -> NumpyArray:
-    """(n, D), the features of (n, d) scaled vectors: the numbers, their products, waves of two widths.
+    """(n, D), the features of (n, d) scaled vectors: the numbers, their products, waves of each width.
 
     In 32 bit, which is precise enough for features, and several times as fast.
     """
     size, rows = rows.shape[1], rows.astype(np.float32)
     first, second = _pairs(size)
-    directions, phases = _waves(size)
+    directions, phases, amplitudes = _waves(size)
     # In place: these are the largest arrays, and to ask for memory takes longer than to compute.
     waves = rows @ directions
     waves += phases
     np.cos(waves, out=waves)
-    waves *= np.float32(np.sqrt(2.0 / WAVES))
+    waves *= amplitudes
     return np.concatenate([rows, rows[:, first] * rows[:, second], waves], axis=1)
 
 
@@ -147,14 +171,19 @@ def _pairs(size: int) -> tuple[NumpyArray, NumpyArray]:
 
 def _blocks(size: int) -> list[slice]:
     """Where the numbers, the products and the waves of each width are among the features."""
-    ends = np.cumsum([0, size, len(_pairs(size)[0]), *[WAVES] * len(WIDTHS)])
+    ends = np.cumsum([0, size, len(_pairs(size)[0]), *WAVES])
     return [slice(int(start), int(end)) for start, end in pairwise(ends)]
 
 
 @cache
-def _waves(size: int) -> tuple[NumpyArray, NumpyArray]:
-    """Directions (d, W) and phases (W,): always the same ones, so that results repeat."""
+def _waves(size: int) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """Directions (d, W), phases (W,) and amplitudes (W,): always the same ones, so that results repeat."""
     rng = np.random.default_rng(size)
-    directions = [rng.normal(size=(size, WAVES)) / (width * np.sqrt(size)) for width in WIDTHS]
-    phases = rng.uniform(0.0, 2.0 * np.pi, WAVES * len(WIDTHS))
-    return np.concatenate(directions, axis=1).astype(np.float32), phases.astype(np.float32)
+    directions: list[NumpyArray] = []
+    phases: list[NumpyArray] = []
+    for some in (slice(2), slice(2, None)):  # the width that came last leaves the waves of the others as they were
+        for width, count in zip(WIDTHS[some], WAVES[some], strict=True):
+            directions.append(rng.normal(size=(size, count)) / (width * np.sqrt(size)))
+        phases.append(rng.uniform(0.0, 2.0 * np.pi, int(np.sum(WAVES[some]))))
+    amplitudes = np.repeat(np.sqrt(2.0 / np.array(WAVES)), WAVES).astype(np.float32)
+    return np.concatenate(directions, axis=1).astype(np.float32), np.concatenate(phases).astype(np.float32), amplitudes

@@ -64,8 +64,8 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
     which of them the episode had, and given that set each is as likely. Every episode has further starts of its own, so
     the variance of their mean is part of the spread of the values.
 
-    The candidates for f are linear, quadratic, and two kernel regressions (random Fourier features of two widths); with
-    a proxy also that alone, scaled.
+    The candidates for f are linear, quadratic, three kernel regressions (random Fourier features of three widths) and
+    the mean of two of these; with a proxy also that alone, scaled.
 
     Attributes:
         doubt: see `ControlVariate`.

@@ -26,7 +26,7 @@ from bpsearch.control_variates.choice import Choice, Course, Spread, decide, is_
 from bpsearch.control_variates.forecast import ForecastModel, SeenTable
 from bpsearch.control_variates.modeled import ModeledState
 from bpsearch.estimators.doubly_robust import doubly_robust
-from bpsearch.inference.cross_fitting import CrossFit, Knowledge, cross_fit
+from bpsearch.inference.cross_fitting import CrossFit, Knowledge
 from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
 from bpsearch.inference.valuation import Valuation, ValuedBatch, Values
@@ -163,10 +163,6 @@ class ChoosingValuation(Valuation):
             return float(np.clip(0.5 * verdict.variance / left, LEAST, 1.0))
         # Where most is explained it will be explained better; how much of the rest is the environment's is not known.
         return float(min(np.sqrt(2.0 * left), 1.0))
-
-    def _fit(self, state: Any, batches: Sequence[ValuedBatch]) -> CrossFit:
-        controls = list(self._controls(state, batches).values())
-        return cross_fit(controls, np.concatenate([batch.returns for batch in batches]))
 
 
 def _block(asked: int, decided: int) -> int:

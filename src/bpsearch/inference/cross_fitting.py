@@ -75,16 +75,20 @@ class CrossFit:
         return cls(np.array(targets, dtype=np.float64), 0.0, {}, 0.0, None)
 
 
-def cross_fit(controls: Sequence[tuple[AnyControlVariate, Any]], targets: NumpyArray) -> CrossFit:
-    """Value N independent episodes of the evaluation policy; episode i is in fold i mod K.
+def cross_fit(
+    controls: Sequence[tuple[AnyControlVariate, Any]], targets: NumpyArray, folds: NumpyArray | None = None
+) -> CrossFit:
+    """Value N episodes of the evaluation policy, those of one fold independent of those of the others.
 
     Args:
         controls: control variates, each with its summary of the episodes.
         targets: (N,), Y.
+        folds: (N,), the fold of each; that of episode i is i mod K by default.
     """
     if len(targets) < SMALLEST or not controls:
         return CrossFit.nothing(targets)
-    count, folds = len(targets), np.arange(len(targets)) % FOLDS
+    count = len(targets)
+    folds = np.arange(count) % FOLDS if folds is None else folds
     own = [control.evidence(summary, targets, folds, FOLDS) for control, summary in controls]
     candidates = Candidates.of(controls, [[_add(_keep(parts, kept)) for kept in _KEPT] for parts in own])
     means = (_KEPT @ np.bincount(folds, targets)) / (_KEPT @ np.bincount(folds))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from bpsearch.errors import InvalidArgumentError, WeightOverflowError
 from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_policy, check_values, log_ratios
 from bpsearch.estimators.on_policy import monte_carlo
 from bpsearch.inference.counting import count_episodes
-from bpsearch.inference.cross_fitting import Knowledge, cross_fit, value_next
+from bpsearch.inference.cross_fitting import CrossFit, Knowledge, cross_fit, value_next
 from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
 from bpsearch.policies.base import Policy
@@ -39,6 +39,7 @@ class ValuedBatch:
         weight: what an episode counts relative to later ones, fixed before the batch (`counting`).
         asked: how many batches had been told when it was asked for, where that matters.
         moved: whether another behavior has run it than the policy, where both may be.
+        offered: how many starts each of its episodes was offered, where they may be chosen.
     """
 
     values: Float64[NumpyArray, " episodes"]
@@ -48,6 +49,7 @@ class ValuedBatch:
     weight: float = 1.0
     asked: int = 0
     moved: bool = False
+    offered: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,9 @@ class Valuation:
         model: for an estimator that takes q̂ and v̂.
         control_variates: what may be subtracted, for episodes of the evaluation policy itself.
     """
+
+    # Whether the episodes of a batch are independent of each other, which certified intervals need.
+    independent: ClassVar[bool] = True
 
     estimator: Estimator = monte_carlo
     model: Model | None = None
@@ -198,17 +203,24 @@ class Valuation:
         values, explained, unseen, expected = [batch.values for batch in batches], None, 0.0, 0.0
         returns = [batch.returns for batch in batches]
         if self.control_variates:
-            controls = list(self._controls(state, batches).values())
-            fit = cross_fit(controls, np.concatenate(returns))
+            fit = self._fit(state, batches)
             values = np.split(fit.values, np.cumsum([len(batch.values) for batch in batches])[:-1])
             explained, unseen, expected = fit.explained, fit.unseen, fit.expected
-        tight = martingale_error(values, weights)
+        tight = self._error(batches, values, weights)
         if not self.estimator.on_policy:
             return Values(values, weights, tight, tight, explained)
         plain, every = martingale_error(returns, weights), np.concatenate(returns)
         error = make_room(add_unseen(tight, unseen), plain, farthest(every), len(every))
         error = at_least(error, expected, len(every))
         return Values(values, weights, error, tight, explained)
+
+    def check_certifiable(self) -> None:
+        """Refuse certified intervals for episodes that are not independent."""
+        if not self.independent:
+            raise InvalidArgumentError(
+                "nothing can be certified here: certified intervals need episodes that are independent of each other, "
+                "and the starts of these are chosen together; use another method, 'auto' for instance"
+            )
 
     def plain(self, batch: ValuedBatch) -> NumpyArray | None:
         """The returns of a batch, if the evaluation policy itself has run it."""
@@ -232,6 +244,17 @@ class Valuation:
             return values, replace(learned, about=about)
         fit = cross_fit(controls, batch.returns)
         return fit.values, knowledge if fit.knowledge is None else replace(fit.knowledge, about=about)
+
+    def _fit(self, state: Any, batches: Sequence[ValuedBatch]) -> CrossFit:
+        """The values of all episodes with control variates."""
+        controls = list(self._controls(state, batches).values())
+        return cross_fit(controls, np.concatenate([batch.returns for batch in batches]))
+
+    def _error(
+        self, batches: Sequence[ValuedBatch], values: Sequence[NumpyArray], weights: Sequence[float]
+    ) -> MeanError | None:
+        """The error of the mean of the values, by their spread."""
+        return martingale_error(values, weights)
 
     def _controls(
         self, state: ModeledState, batches: Sequence[ValuedBatch]

@@ -17,7 +17,7 @@ from bpsearch._core.jaxtools import at_the_edge, in_64_bit, to_numpy
 from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from bpsearch.policies.chosen_starts import StartWeights
+    from bpsearch.policies.chosen_starts import StartChoice
 
 
 class Policy(ABC):
@@ -51,7 +51,7 @@ class Policy(ABC):
         return self
 
     @property
-    def starts(self) -> "StartWeights | None":
+    def starts(self) -> "StartChoice | None":
         """Who chooses where episodes start; None if the environment does, as always for an evaluation policy."""
         return None
 

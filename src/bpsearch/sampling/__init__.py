@@ -114,16 +114,19 @@ def _sample_compiled(
         raise InvalidArgumentError(f"first must be a multiple of {chunk} in a compiled environment, got {first}")
     sizes = [min(chunk, episodes - start) for start in range(0, episodes, chunk)]
     behavior, policy = policy, policy.actor
-    chunks, start_weights = [], []
+    chunks, start_weights, offered = [], [], []
     for i, size in enumerate(sizes):
         own, chosen = jax.random.fold_in(key, first // chunk + i), None
         if behavior.starts is not None:
-            chosen, log_weights = choose_starts(env, behavior.starts, own, size)
+            chosen, log_weights, others = choose_starts(env, behavior.starts, own, size, resets)
             start_weights.append(log_weights)
-        chunks.append(jitted_rollout(env, policy, own, size, repeats, resets, chosen))
+            offered += [] if others is None else [others]
+        chunks.append(jitted_rollout(env, policy, own, size, repeats, 0 if offered else resets, chosen))
     fields = ["observations", "actions", "rewards", "log_probs", "mask", "final_observations"]
-    fields += ["resets"] if resets else []
+    fields += ["resets"] if resets and not offered else []
     joined = {name: np.concatenate([np.asarray(getattr(chunk, name)) for chunk in chunks]) for name in fields}
+    if offered:
+        joined["resets"] = np.concatenate(offered)
     _check_joined(env, joined)
     if start_weights:
         joined["log_probs"] = np.array(joined["log_probs"])

@@ -9,10 +9,10 @@ import numpy as np
 
 from bpsearch._core import threefry
 from bpsearch._core.arrays import Array, NumpyArray, Observations
-from bpsearch._core.jaxtools import in_turn, to_numpy
+from bpsearch._core.jaxtools import in_turn
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.policies.base import Policy
-from bpsearch.policies.chosen_starts import StartWeights
+from bpsearch.policies.chosen_starts import StartChoice
 from bpsearch.sampling.trajectories import Trajectories
 
 
@@ -109,18 +109,32 @@ def jitted_rollout(
     return rollout(env, policy, key, episodes, repeats, resets, start_keys)
 
 
-def choose_starts(env: CompiledEnv, starts: StartWeights, key: Array, episodes: int) -> tuple[Array, NumpyArray]:
-    """For each episode the key of the start that is run, of those that are offered, and the log of what it counts."""
+def choose_starts(
+    env: CompiledEnv, choice: StartChoice, key: Array, episodes: int, resets: int
+) -> tuple[Array, NumpyArray, NumpyArray | None]:
+    """For each episode the key of the start that is run, of those that are offered, and the log of what it counts.
+
+    Also its further starts, if they are among the offered ones.
+    """
     # The key of starts that are not chosen, folded: no other draw has it.
     offer = jax.random.fold_in(jax.random.split(key)[0], 1)
-    keys, uniforms, offered = _offer(env, offer, episodes, starts.candidates)
-    offered = to_numpy(offered)
-    found = [
-        starts.choose(float(uniform), jax.tree_util.tree_map(lambda array: array[row], offered))  # noqa: B023
-        for row, uniform in enumerate(np.asarray(uniforms))
-    ]
-    indices = np.array([index for index, _ in found])
-    return keys[np.arange(episodes), indices], np.array([log_weight for _, log_weight in found])
+    groups = {choice.members(episode).start: choice.members(episode) for episode in range(episodes)}
+    everyone = max(members[-1] for members in groups.values()) + 1
+    keys, uniforms, offered = _offer(env, offer, everyone, choice.offers(resets))
+    starts, numbers = np.asarray(offered), np.asarray(uniforms)
+    at = np.arange(everyone * keys.shape[1]).reshape(everyone, -1)
+    own, log_weights = np.zeros(everyone, int), np.zeros(everyone)
+    others: dict[int, NumpyArray] = {}
+    for members in groups.values():
+        some = list(members)
+        dealt = choice.deal(members, numbers[some], starts[some].reshape(-1, *starts.shape[2:]))
+        places = at[some].reshape(-1)
+        own[some], log_weights[some] = places[dealt.indices], dealt.log_weights
+        if dealt.others is not None:
+            others |= dict(zip(some, places[dealt.others], strict=True))
+    flat = starts.reshape(-1, *starts.shape[2:])
+    further = flat[np.stack([others[episode] for episode in range(episodes)])] if others else None
+    return keys.reshape(-1)[own[:episodes]], log_weights[:episodes], further
 
 
 @in_turn

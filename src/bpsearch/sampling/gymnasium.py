@@ -12,13 +12,14 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
 
 from bpsearch._core.checks import check_choice, check_integer, check_real, check_type, quote
 from bpsearch._core.jaxtools import in_64_bit, replace, to_numpy
-from bpsearch.envs.observations import empty_observations
+from bpsearch.envs.observations import empty_observations, take
 from bpsearch.envs.resolve import Factory, GymnasiumSource, adapt, factory_of
 from bpsearch.envs.whole import find_whole
 from bpsearch.envs.wrappers import warn_of_wrappers
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.masks import MaskedSlots
+from bpsearch.sampling.offers import ChosenSeeds, choose_seeds
 from bpsearch.sampling.records import Records
 from bpsearch.sampling.replay import warn_of_ignored_seeds
 from bpsearch.sampling.resets import FurtherStarts
@@ -182,7 +183,10 @@ class GymnasiumSampler:
         self._make_room(policy)
         numbers = [(batch, episode) for batch, episodes in orders for episode in episodes]
         records = Records(_seen(self._slots, policy).observation_space, len(numbers))
-        run = Stepper(policy, records, self.horizon, seed, numbers, repeats, behavior.starts)
+        chosen = self._choose_starts(behavior, seed, numbers, resets)
+        if chosen is not None:
+            records.weigh_starts(chosen.log_weights)
+        run = Stepper(policy, records, self.horizon, seed, numbers, repeats, None if chosen is None else chosen.seeds)
         waiting = deque(range(len(numbers)))
         while waiting:
             try:
@@ -197,7 +201,9 @@ class GymnasiumSampler:
         for at, (batch, _) in enumerate(orders):
             origin = np.array([seed, batch], dtype=np.int64)
             batches[at] = replace(batches[at], behavior_parameters=to_numpy(behavior.flat), seed=origin)
-        if not resets:
+        if chosen is not None:
+            batches = _start_as_chosen(batches, chosen, numbers)
+        if not resets or (chosen is not None and chosen.others is not None):
             return batches
         # The time of an episode of full length: that of those that ran would depend on what happened in them.
         per_step = (time.perf_counter() - began) / float(sum(found.mask.sum() for found in batches))
@@ -262,6 +268,14 @@ class GymnasiumSampler:
             self._slots.close()
             self._slots = self._open(alone=policy.alone)
 
+    def _choose_starts(
+        self, behavior: Policy, seed: int, numbers: Sequence[tuple[int, int]], resets: int
+    ) -> ChosenSeeds | None:
+        """Where the episodes start, if the behavior chooses that."""
+        if behavior.starts is None:
+            return None
+        return choose_seeds(_seen(self._slots, behavior.actor), behavior.starts, seed, numbers, resets)
+
     def _replay(self, run: Stepper, places: Sequence[int]) -> None:
         """Run crashed episodes again, each alone: where they ran before if no other environment can be made.
 
@@ -292,6 +306,18 @@ class GymnasiumSampler:
 def _seen(slots: Slots, policy: Policy) -> Slots:
     """The slots as the policy sees them."""
     return MaskedSlots(slots) if policy.sees_masks else slots
+
+
+def _start_as_chosen(
+    batches: Sequence[Trajectories], chosen: ChosenSeeds, numbers: Sequence[tuple[int, int]]
+) -> list[Trajectories]:
+    """The batches, with their further starts if the choice leaves some; checked to start where they were to."""
+    ends, found = np.cumsum([len(batch) for batch in batches]).tolist(), []
+    for begin, end, batch in zip([0, *ends[:-1]], ends, batches, strict=True):
+        rows = slice(begin, end)
+        chosen.check(batch, numbers, rows)
+        found.append(batch if chosen.others is None else replace(batch, resets=take(chosen.others, rows)))
+    return found
 
 
 def _crash(run: Stepper, place: int, crash: SlotsCrashedError, replays: int) -> EpisodeCrashError:

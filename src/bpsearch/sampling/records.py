@@ -64,9 +64,9 @@ class Records:
         self._lengths[episode] = length
         write(self._finals, episode, take(observations, slot))
 
-    def weigh_start(self, episode: int, log_weight: float) -> None:
-        """Record what an episode counts for its start, as a logarithm."""
-        self._start_weights[episode] = log_weight
+    def weigh_starts(self, log_weights: NumpyArray) -> None:
+        """Record what each episode counts for its start, as a logarithm."""
+        self._start_weights = log_weights
 
     def forget(self, episodes: Sequence[int]) -> None:
         """Drop the steps of unfinished episodes, and a step that was not completed."""

@@ -14,9 +14,8 @@ from bpsearch.envs.observations import empty_observations, take, write
 from bpsearch.envs.spaces import first, outside, parts_of
 from bpsearch.errors import InvalidActionError, InvalidTrajectoriesError, NeverEndingError
 from bpsearch.policies.base import Policy, clip_to
-from bpsearch.policies.chosen_starts import StartWeights
 from bpsearch.sampling.records import Records
-from bpsearch.sampling.seeds import episode_numbers, offered_starts
+from bpsearch.sampling.seeds import episode_numbers
 from bpsearch.sampling.slots import ObservationError, Slots
 
 LONGEST = 100_000  # steps after which an episode without a horizon is taken for one that never ends
@@ -38,7 +37,7 @@ class Stepper:
         seed: of the study.
         numbers: batch and number of each episode.
         repeats: see `sample`.
-        starts: who chooses where episodes start; None if the environment does.
+        start_seeds: of chosen starts, one for each episode; None if episodes start wherever their own seeds say.
 
     Attributes:
         place: (slots,), which episode each slot is running, by its place among the numbers, or −1.
@@ -52,9 +51,9 @@ class Stepper:
         seed: int,
         numbers: Sequence[tuple[int, int]],
         repeats: int,
-        starts: StartWeights | None = None,
+        start_seeds: Sequence[int] | None = None,
     ) -> None:
-        self.starts = starts
+        self.start_seeds = start_seeds
         self.policy, self.records, self.horizon = policy, records, horizon
         self.seed, self.numbers, self.repeats = seed, numbers, repeats
         self.place: NumpyArray = np.zeros(0, int)
@@ -114,36 +113,14 @@ class Stepper:
             waiting.remove(place)
             batch, episode = self.numbers[place]
             env_seed, stream = episode_numbers(self.seed, batch, episode, self.repeats)
-            if self.starts is not None:
-                env_seed = self._choose(slots, slot, place)
+            if self.start_seeds is not None:
+                env_seed = self.start_seeds[place]
             rows.take(slot, episode, stream)
             self.place[slot], step[slot] = place, 0
             started.append(slot)
             seeds.append(env_seed)
         if started:  # none, if those that wait have no row in their place
             self._obey(slots.start, started, seeds, step, 0)
-
-    def _choose(self, slots: Slots, slot: int, place: int) -> int:
-        """The seed of the start that is run, of those that are offered; what it counts is recorded."""
-        assert self.starts is not None
-        batch, episode = self.numbers[place]
-        seeds, uniform = offered_starts(self.seed, batch, episode, self.starts.candidates)
-        offered = empty_observations(slots.observation_space, len(seeds))
-        for row, number in enumerate(seeds):
-            slots.start([slot], [number])
-            write(offered, row, take(slots.observations, slot))
-        index, log_weight = self.starts.choose(uniform, offered)
-        slots.start([slot], [seeds[index]])
-        again = jax.tree_util.tree_map(
-            lambda array, rows: bool(np.array_equal(array[slot], rows[index])), slots.observations, offered
-        )
-        if not all(jax.tree_util.tree_leaves(again)):
-            raise InvalidTrajectoriesError(
-                f"episode {episode} of batch {batch} does not start again where the environment started it before "
-                f"with the same seed, so no start can be chosen; use another method, 'levels' or 'mc' for instance"
-            )
-        self.records.weigh_start(place, log_weight)
-        return seeds[index]
 
     def _episode(self, slot: int) -> int:
         """The number, in its batch, of the episode that a slot is running."""

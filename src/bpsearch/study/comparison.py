@@ -141,6 +141,9 @@ class ComparisonStudy:
         for study in (first, *others):
             study.plan_for(self.design.tightest)
             study.fix({"comparison": json.dumps(fixed, sort_keys=True)})
+        if self.design.kind == "certified":
+            for study in (first, *others):
+                study.method.valuation.check_certifiable()
         self.standing = Standing.begin(self.design, [study.return_range for study in self.studies.values()])
         self._advance()
 

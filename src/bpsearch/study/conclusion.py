@@ -68,7 +68,7 @@ def conclude(
         unused=method.valuation.unused(progress.policy)
         + method.search.unused(progress.states.search)
         + ((f"starts: {no_resets}",) if no_resets else ()),
-        return_range=return_range,
+        return_range=return_range if method.valuation.independent else None,
         weight_bound=method.search.weight_bound(progress.states.search),
         event=estimand.name if estimand.event else "",
         ended=ended,

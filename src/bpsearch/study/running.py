@@ -24,6 +24,8 @@ def run_batches(
         resets: further starts of each episode.
         on_batch: called after each batch.
     """
+    if rule.looks and rule.kind == "certified":
+        study.method.valuation.check_certifiable()
     deadline = math.inf if rule.seconds is None else time.monotonic() + rule.seconds
     if study.reached(rule):  # before it was closed or killed
         return Ended.TARGET

@@ -172,6 +172,7 @@ def _own_classes() -> dict[str, type]:
         *map(importlib.import_module, names),
         importlib.import_module(f"{inference.__name__}.valuation"),
         importlib.import_module(f"{inference.__name__}.choosing"),
+        importlib.import_module(f"{inference.__name__}.systematic"),
         methods,
         estimands,
     ]
