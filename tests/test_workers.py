@@ -22,7 +22,8 @@ import bpsearch as bps
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.runners import Processes, runner_for
 from bpsearch.runners.backend import Backend, Outcome
-from bpsearch.runners.chunks import Answer, Chunk
+from bpsearch.runners.chunks import Answer, Chunk, encode
+from bpsearch.runners.distributed import place_of
 from bpsearch.runners.scheduler import Order, Scheduler
 from bpsearch.testing import check_runner
 from toy_envs import Bad, Crashing, RandomLength, Toy
@@ -126,6 +127,13 @@ def test_workers_keep_the_promises_of_a_runner(two: Processes) -> None:
         check_runner(runner, coin())
         with runner_for(RandomLength, coin()) as alone:
             assert_same(*(r.run(coin(), 41, seed=1, batch=3) for r in (runner, alone)))
+
+
+def test_a_worker_knows_an_id_and_runs_it_as_one_program() -> None:
+    with pickle.loads(encode(place_of("CartPole-v1", high()), "environment")).open() as sampler:
+        assert sampler.together > 1
+    with pickle.loads(encode(place_of(RandomLength, high()), "environment")).open() as sampler:
+        assert sampler.together == 1
 
 
 def test_what_a_script_defines_travels_whole(two: Processes) -> None:
