@@ -9,6 +9,8 @@ from typing import Self
 
 from bpsearch.runners.chunks import Answer, Chunk
 
+LOOK_SECONDS = 5.0  # how long the number of cores of a cluster is taken to be the same
+
 
 @dataclass(frozen=True)
 class Outcome:
