@@ -145,3 +145,55 @@ def test_as_many_batches_are_begun_as_memory_allows(held: float, most: int) -> N
         scheduler.submit(order, {})
         begun += 1
     assert begun == most
+
+
+class Timed(Fake):
+    """Workers by a clock of their own, on which episodes take an exponential time; no two runs differ.
+
+    Attributes:
+        now: what the clock says.
+    """
+
+    def __init__(self, count: int, mean: float) -> None:
+        super().__init__(count, seed=0, losses=0.0)
+        self.mean, self.now = mean, 0.0
+        self._free, self._tasks = [0.0] * count, [0] * count
+        self._ends: dict[int, tuple[float, float, int]] = {}  # when, after how long, and whose
+
+    def submit(self, ticket: int, chunk: Chunk, blobs: Any) -> None:
+        super().submit(ticket, chunk, blobs)
+        seconds = sum(self.time_of(piece).sum() for piece in chunk.pieces)
+        worker = int(np.argmin(self._tasks))  # as `Processes` does
+        self._tasks[worker] += 1
+        self._free[worker] = max(self._free[worker], self.now) + seconds
+        self._ends[ticket] = (self._free[worker], seconds, worker)
+
+    def wait(self, timeout: float | None = None) -> list[Outcome]:
+        if not self._open or timeout is not None:
+            return []
+        ticket, chunk = self._open.pop(min(range(len(self._open)), key=lambda at: self._ends[self._open[at][0]]))
+        self.now, seconds, worker = self._ends.pop(ticket)
+        self._tasks[worker] -= 1
+        return [Outcome(ticket, Answer(tuple(self._episodes(piece) for piece in chunk.pieces), seconds=seconds))]
+
+    def time_of(self, piece: Piece) -> Any:
+        times = np.random.default_rng(piece.batch).exponential(self.mean, 100)
+        return times[piece.first : piece.first + piece.episodes]
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.1, 1.0])
+@pytest.mark.parametrize("count", [2, 8])
+def test_long_episodes_are_spread_evenly(count: int, mean: float) -> None:
+    """1,000 of them, all expected: work over what the workers had time for."""
+    backend = Timed(count, mean)
+    scheduler, orders = Scheduler(backend), orders_of(10)
+    for number, order in enumerate(orders):
+        for later in orders[number:]:
+            if not scheduler.hungry:
+                break
+            scheduler.submit(later, {})
+        scheduler.begin()
+        scheduler.submit(order, {})
+        assert len(scheduler.fetch(order)) == 100
+    work = sum(backend.time_of(order.chunk.pieces[0]).sum() for order in orders)
+    assert work / (count * backend.now) > 0.85
