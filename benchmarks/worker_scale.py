@@ -18,7 +18,7 @@ from bpsearch.policies.base import Policy
 from bpsearch.policies.resolve import load
 from bpsearch.runners import runner_for
 from bpsearch.runners.backend import Backend, Outcome
-from bpsearch.runners.chunks import Answer, Chunk
+from bpsearch.runners.chunks import Answer, Chunk, Piece
 from bpsearch.runners.scheduler import Order, Scheduler
 from bpsearch.sampling.packing import pack, unpack
 
@@ -37,7 +37,7 @@ def chunk_cost(backend: Backend, chunks: int = 200) -> dict:
         start = time.perf_counter() - begun
         runner.run(policy, 100, seed=0, batch=1)
         backend.sizes = dict.fromkeys(backend.sizes, 1)
-        runner._scheduler._learn_size = lambda *_: None  # chunks of one episode, whatever they take
+        runner._scheduler._learn = lambda *_: None  # chunks of one episode, whatever they take
         most, submit = [0], backend.submit
 
         def count(*arguments: Any) -> None:
@@ -86,7 +86,7 @@ def bytes_of_episodes(agent: Path) -> dict:
         batch = bps.sample(env, policy, 100, seed=0)
         valuation = find_method("auto").valuation
         summaries = valuation.value(valuation.init(policy, 1.0), batch, 0.0, 1.0).summaries
-        sent, packed = pickle.dumps(Answer(batch)), pickle.dumps(pack(batch))
+        sent, packed = pickle.dumps(Answer((batch,))), pickle.dumps(pack(batch))
         found[name] = {
             "steps": float(batch.lengths.mean()),
             "padded to": batch.mask.shape[1],
@@ -144,23 +144,28 @@ class Simulated(Backend):
         return found
 
     def _answer(self, chunk: Chunk) -> Answer:
-        shape = (chunk.episodes, self._steps)
+        return Answer(tuple(self._episodes(piece) for piece in chunk.pieces), seconds=0.01 * chunk.episodes)
+
+    def _episodes(self, piece: Piece) -> bps.Trajectories:
+        shape = (piece.episodes, self._steps)
         zeros = np.zeros(shape)
-        episodes = bps.Trajectories(zeros.astype(int), zeros.astype(int), zeros + 1.0, zeros, np.ones(shape, bool))
-        return Answer(episodes, seconds=0.01 * chunk.episodes)
+        return bps.Trajectories(zeros.astype(int), zeros.astype(int), zeros + 1.0, zeros, np.ones(shape, bool))
 
 
 def simulate(workers: int, episodes: int, batch: int = 5000) -> dict:
     """Fake episodes of 10 ms and 128 steps through the real scheduler."""
     backend = Simulated(workers, 128)
     scheduler = Scheduler(backend)
-    orders = [Order(Chunk("place", "behavior", 0, number, 1, 0, batch), 1) for number in range(episodes // batch)]
+    orders = [
+        Order(Chunk("place", "behavior", 0, (Piece(number, 0, batch),)), 1) for number in range(episodes // batch)
+    ]
     start = time.process_time()
     for number, order in enumerate(orders):
         for later in orders[number:]:
             if not scheduler.hungry:
                 break
             scheduler.submit(later, {})
+        scheduler.begin()
         scheduler.submit(order, {})
         assert len(scheduler.fetch(order)) == batch
     seconds = time.process_time() - start - backend.own_seconds

@@ -166,7 +166,7 @@ def cartpole(turns: int, episodes: int, workers: int) -> dict:
                 if "sb3" not in name:
                     found.setdefault(f"{name} / best sb3", []).append(clock / best[0])
                     found.setdefault(f"{name} / best sb3, processor", []).append(computed / best[1])
-    return {name: statistics.median(values) for name, values in found.items()}
+    return {name: {"median": statistics.median(values), "best": min(values)} for name, values in found.items()}
 
 
 def lag(turns: int, episodes: int, workers: int) -> dict:

@@ -104,6 +104,7 @@ def test_a_study_of_an_object_says_how_to_open_it(in_process, tmp_path):
         (["--failure", "return < -80", "--batch-size", "50"], "failures", {"batch_size": 50}),
         (["--defensive", "0.1"], "bpg", {"defensive": 0.1}),
         (["--method", "pdis-bpg", "--defensive", "0.1"], "pdis-bpg", {"defensive": 0.1}),
+        (["--method", "bpg", "--batch-size", "50", "--lag", "1"], "bpg", {"batch_size": 50, "lag": 1}),
         (["--target", "100"], "auto", {"target": 100.0}),
         (["--relative-target", "9", "--time-limit", "60"], "auto", {"target": {"relative": 9.0, "seconds": 60.0}}),
         (["--return-range", "-550", "101"], "auto", {"estimand": "Return(discount=1.0, return_range=(-550.0, 101.0))"}),
@@ -120,7 +121,9 @@ def test_options_mean_what_they_mean_in_python(options, method, settings, in_pro
     place = bps.environment("bpsearch/Gridworld-v0", horizon=settings.get("horizon"), discount=settings.get("discount"))
     chosen = find_method(method, place)
     search = dataclasses.replace(chosen.search, **{k: v for k, v in settings.items() if k == "defensive"})
-    chosen = dataclasses.replace(chosen, search=search, batch_size=settings.get("batch_size", 100))
+    chosen = dataclasses.replace(
+        chosen, search=search, batch_size=settings.get("batch_size", 100), lag=settings.get("lag", 0)
+    )
     if "target" in settings:
         target = settings["target"]
         arguments["target"] = bps.Target(**target) if isinstance(target, dict) else target
@@ -171,6 +174,8 @@ def test_plan_answers_people_and_machines(in_process, tmp_path):
         ("evaluate", {"--time-limit": "-1"}, "seconds must be a finite number greater than 0"),
         ("evaluate", {"--batch-size": "0"}, "batch_size must be a whole number of at least 1, got 0"),
         ("evaluate", {"--method": "mc", "--defensive": "0.1"}, "defensive has no meaning for method 'mc'"),
+        ("evaluate", {"--method": "mc", "--lag": "1"}, "lag has no meaning for method 'mc'"),
+        ("evaluate", {"--lag": "-1"}, "lag must be a whole number of at least 0, got -1"),
         ("evaluate", {"--failure": "crash"}, "failure must compare 'return' or 'length'"),
         ("evaluate", {"--vectorization": "parallel"}, "vectorization must be 'sync' or 'async'"),
         ("plan", {"--policy": "nobody.zip"}, "nobody.zip"),
@@ -210,6 +215,7 @@ def test_the_command_has_the_names_and_defaults_of_the_python_call():
                     assert options[name].default == parameter.default, (command, name)
     options = inspect.signature(evaluate).parameters
     assert options["batch_size"].default == inspect.signature(bps.Method).parameters["batch_size"].default
+    assert options["lag"].default == inspect.signature(bps.Method).parameters["lag"].default
     for name, parameter in inspect.signature(bps.Target).parameters.items():
         if name in renamed:
             assert options[renamed[name]].default == parameter.default

@@ -21,9 +21,8 @@ import torch
 import bpsearch as bps
 from bpsearch.errors import EpisodeCrashError, InvalidArgumentError, InvalidTrajectoriesError
 from bpsearch.runners import Processes, runner_for
-from bpsearch.runners.backend import Backend, Outcome
-from bpsearch.runners.chunks import Answer, Chunk
-from bpsearch.runners.scheduler import Order, Scheduler
+from bpsearch.runners.chunks import Chunk, encode
+from bpsearch.runners.distributed import place_of
 from bpsearch.testing import check_runner
 from toy_envs import Bad, Crashing, RandomLength, Toy
 from worker_envs import Deadly
@@ -128,6 +127,33 @@ def test_workers_keep_the_promises_of_a_runner(two: Processes) -> None:
             assert_same(*(r.run(coin(), 41, seed=1, batch=3) for r in (runner, alone)))
 
 
+@pytest.mark.parametrize("method", ["mc", "auto"])
+def test_chunks_of_several_batches_have_the_same_bits(
+    two: Processes, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CartPole-v1 is one program, so chunks are large whatever the clock says."""
+    chunks: list[Chunk] = []
+    submit = two.submit
+
+    def listen(ticket: int, chunk: Chunk, blobs: Any) -> None:
+        chunks.append(chunk)
+        submit(ticket, chunk, blobs)
+
+    monkeypatch.setattr(two, "submit", listen)
+    table = bps.envs.classic_cartpole()
+    lean = bps.FunctionPolicy(lambda seen: int(seen[2] > 0.0), (table.observation_space, table.action_space))
+    alone = bps.evaluate(lean, "CartPole-v1", 730, method, seed=5)
+    assert bits(bps.evaluate(lean, "CartPole-v1", 730, method, seed=5, workers=two)) == bits(alone)
+    assert max(len(chunk.pieces) for chunk in chunks) > 2
+
+
+def test_a_worker_knows_an_id_and_runs_it_as_one_program() -> None:
+    with pickle.loads(encode(place_of("CartPole-v1", high()), "environment")).open() as sampler:
+        assert sampler.together > 1
+    with pickle.loads(encode(place_of(RandomLength, high()), "environment")).open() as sampler:
+        assert sampler.together == 1
+
+
 def test_what_a_script_defines_travels_whole(two: Processes) -> None:
     class Local(RandomLength):
         """Known to this function only."""
@@ -195,9 +221,9 @@ def test_workers_end_with_the_process_that_started_them() -> None:
     script = """
 import time
 from bpsearch.runners import Processes
-from bpsearch.runners.chunks import Chunk
+from bpsearch.runners.chunks import Chunk, Piece
 workers = Processes(2)
-workers.submit(0, Chunk("place", "behavior", 0, 0, 1, 0, 1), {"place": b"", "behavior": b""})
+workers.submit(0, Chunk("place", "behavior", 0, (Piece(0, 0, 1),)), {"place": b"", "behavior": b""})
 workers.wait()
 print(*workers.pids, flush=True)
 time.sleep(60)
@@ -249,54 +275,3 @@ def test_arguments_are_checked() -> None:
     stuck = bps.FunctionPolicy(lambda seen: int(lock.locked()), (Toy.observation_space, Toy.action_space))
     with pytest.raises(InvalidArgumentError, match="the policy cannot be sent to workers"):
         bps.evaluate(stuck, RandomLength, 10, workers=1)
-
-
-class Fake(Backend):
-    """Workers of another make: every chunk is answered by numbers of its own, late, out of order, or not at all."""
-
-    def __init__(self, count: int, seed: int, losses: float) -> None:
-        super().__init__()
-        self._count, self._losses = count, losses
-        self._rng = np.random.default_rng(seed)
-        self._open: list[tuple[int, Chunk]] = []
-        self.most = 0
-
-    @property
-    def workers(self) -> int:
-        return self._count
-
-    def submit(self, ticket: int, chunk: Chunk, blobs: Any) -> None:
-        self._open.append((ticket, chunk))
-        self.most = max(self.most, len(self._open))
-
-    def wait(self, timeout: float | None = None) -> list[Outcome]:
-        if not self._open:
-            return []
-        ticket, chunk = self._open.pop(int(self._rng.integers(len(self._open))))
-        if self._rng.random() < self._losses:
-            return [Outcome(ticket, lost="by chance", blamed=bool(self._rng.random() < 0.5))]
-        numbers = np.arange(chunk.first, chunk.first + chunk.episodes, dtype=np.float64)[:, None]
-        zeros = np.zeros_like(numbers)
-        episodes = bps.Trajectories(zeros, zeros.astype(int), numbers, zeros, np.ones_like(zeros, bool))
-        return [Outcome(ticket, Answer(episodes, seconds=float(self._rng.exponential(0.2))))]
-
-
-@pytest.mark.parametrize("count", [1, 7, 300])
-@pytest.mark.parametrize("grain", [1, 2, 1000])
-def test_whatever_comes_back_when_batches_are_whole_and_in_order(count: int, grain: int) -> None:
-    backend = Fake(count, seed=count + grain, losses=0.02)
-    scheduler = Scheduler(backend)
-    orders = [Order(Chunk("place", "behavior", 0, batch, 1, 0, 400), grain) for batch in range(6)]
-    expected = 0
-    for number, order in enumerate(orders):
-        for later in orders[number:]:
-            if not scheduler.hungry:
-                break
-            scheduler.submit(later, {})
-        scheduler.submit(order, {})
-        batch = scheduler.fetch(order)
-        np.testing.assert_array_equal(batch.rewards[:, 0], np.arange(400))
-        np.testing.assert_array_equal(batch.seed, [0, number])
-        expected += 1
-    assert expected == 6
-    assert backend.most <= 2 * count

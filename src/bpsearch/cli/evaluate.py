@@ -78,6 +78,13 @@ def evaluate(
     vectorization: Vectorization = None,
     workers: WorkersOption = None,
     episode_timeout: EpisodeTimeout = None,
+    lag: Annotated[
+        int,
+        typer.Option(
+            help="Batches that the search need not have learned from when the next begins, so that workers need not "
+            "wait. Changes the numbers, without a bias, and often widens the interval."
+        ),
+    ] = 0,
     normalize: Normalize = None,
     trust: Trust = False,
     as_json: AsJson = False,
@@ -119,6 +126,7 @@ def evaluate(
             if failure is not None:
                 asked = Failure(failure, of_discount)
             chosen, no_help = _method(method, task, asked, batch_size, defensive)
+            chosen = with_lag(chosen, lag)
             result = run_task(
                 task,
                 chosen,
@@ -142,6 +150,7 @@ def evaluate(
         "resets": None if resets == "auto" else read_resets(resets),
         "batch_size": batch_size if batch_size != BATCH_SIZE else None,
         "defensive": defensive or None,
+        "lag": lag or None,
     }
     given = {name: value for name, value in options.items() if value is not None}
     result = dataclasses.replace(result, settings=result.settings | given)
@@ -183,6 +192,16 @@ def with_defense(method: "Method", defensive: float) -> "Method":
         raise InvalidArgumentError(f"defensive has no meaning for method {method.name!r}, whose weights are all 1")
     search = dataclasses.replace(method.search, defensive=defensive)  # type: ignore[type-var]
     return dataclasses.replace(method, search=search)
+
+
+def with_lag(method: "Method", lag: int) -> "Method":
+    """The method, whose behaviors know nothing of so many of the last batches."""
+    if lag > 0 and not method.search.moves:
+        raise InvalidArgumentError(
+            f"lag has no meaning for method {method.name!r}, whose behavior never changes: workers wait for nothing "
+            f"there; leave it out"
+        )
+    return dataclasses.replace(method, lag=lag)
 
 
 def print_estimate(result: "Estimate") -> None:

@@ -79,6 +79,8 @@ def factory_of(env: GymnasiumSource, env_kwargs: dict[str, Any] | None = None) -
         return Make(env, env_kwargs)
     if isinstance(env, gymnasium.Env | VectorEnv):
         return None
+    if isinstance(env, Make | Checked):  # as a worker is sent one: an id is still known as such
+        return env
     if callable(env):
         return Checked(env)
     raise InvalidArgumentError(

@@ -13,7 +13,7 @@ from bpsearch.report.json import plain
 # Settings of the environment, which `bps.environment` takes; the others belong to `bps.evaluate`.
 _OF_ENV = ("env_kwargs", "horizon", "num_envs", "vectorization")
 # Settings that a command has as options and Python in objects: then the line is the command.
-_OF_COMMAND = ("batch_size", "defensive", "normalize", "trust")
+_OF_COMMAND = ("batch_size", "defensive", "lag", "normalize", "trust")
 _BY_CHANCE = {Ended.TIME_LIMIT: "It ended by its time limit", Ended.INTERRUPTED: "It was interrupted"}
 
 

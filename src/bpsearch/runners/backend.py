@@ -9,6 +9,8 @@ from typing import Self
 
 from bpsearch.runners.chunks import Answer, Chunk
 
+LOOK_SECONDS = 5.0  # how long the number of cores of a cluster is taken to be the same
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -34,6 +36,7 @@ class Backend(ABC):
 
     Attributes:
         sizes: by the digest of a place, how many episodes a chunk is to have there; schedulers learn it.
+        bytes: the same, what an episode there holds at most.
         can_end_workers: whether a worker may end its own process, as a time limit does, without harm to others.
     """
 
@@ -41,6 +44,7 @@ class Backend(ABC):
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
+        self.bytes: dict[str, float] = {}
         self._numbers = count()
         self._flying: dict[int, Callable[[Outcome], None]] = {}
 

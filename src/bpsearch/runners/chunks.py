@@ -50,37 +50,58 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Piece:
+    """Episodes `first` to `first + episodes − 1` of a batch.
+
+    Attributes:
+        batch: number of the batch.
+        first: number of the first episode.
+        episodes: how many.
+    """
+
+    batch: int
+    first: int
+    episodes: int
+
+    @property
+    def numbers(self) -> range:
+        """Those of the episodes, in their batch."""
+        return range(self.first, self.first + self.episodes)
+
+    @property
+    def named(self) -> str:
+        """The episodes, for a message."""
+        last = self.numbers[-1]
+        numbers = f"episode {last}" if self.episodes == 1 else f"episodes {self.first} to {last}"
+        return f"{numbers} of batch {self.batch}"
+
+
+@dataclass(frozen=True)
 class Chunk:
-    """Episodes `first` to `first + episodes − 1` of a batch, with the digests of the bytes of place and behavior.
+    """Episodes of one batch, or of several by the same behavior, with the digests of the bytes of place and behavior.
 
     Attributes:
         place: digest of the place.
         behavior: digest of the behavior.
         seed: of the study.
-        batch: number of the batch.
+        pieces: which episodes of which batches.
         repeats: see `Runner.run`.
-        first: number of the first episode.
-        episodes: how many.
-        time_limit: seconds after which the worker gives up and ends itself; None for no limit.
         resets: see `Runner.run`.
+        time_limit: seconds after which the worker gives up and ends itself; None for no limit.
     """
 
     place: str
     behavior: str
     seed: int
-    batch: int
-    repeats: int
-    first: int
-    episodes: int
-    time_limit: float | None = None
+    pieces: tuple[Piece, ...]
+    repeats: int = 1
     resets: int = 0
+    time_limit: float | None = None
 
     @property
-    def named(self) -> str:
-        """The episodes, for a message."""
-        last = self.first + self.episodes - 1
-        numbers = f"episode {self.first}" if self.episodes == 1 else f"episodes {self.first} to {last}"
-        return f"{numbers} of batch {self.batch} (seed {self.seed})"
+    def episodes(self) -> int:
+        """How many, of all pieces."""
+        return sum(piece.episodes for piece in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -88,14 +109,14 @@ class Answer:
     """What a worker makes of a chunk.
 
     Attributes:
-        episodes: the episodes, if they could be run.
+        episodes: those of each piece, if they could be run.
         error: what was raised in the place of that.
         missing: digests whose bytes the worker does not have; it needs them to begin.
         seconds: that the episodes took, without opening the place.
         together: how many episodes cost about as much as one: fewer in a chunk would save nothing.
     """
 
-    episodes: Trajectories | None = None
+    episodes: tuple[Trajectories, ...] | None = None
     error: BaseException | None = None
     missing: tuple[str, ...] = ()
     seconds: float = 0.0
@@ -147,16 +168,7 @@ class Site:
             if chunk.time_limit is not None:
                 faulthandler.dump_traceback_later(chunk.time_limit, exit=True, file=2)
             try:
-                episodes = sample(
-                    place,
-                    behavior,
-                    chunk.episodes,
-                    seed=chunk.seed,
-                    batch=chunk.batch,
-                    repeats=chunk.repeats,
-                    resets=chunk.resets,
-                    first=chunk.first,
-                )
+                episodes = tuple(_run(place, behavior, chunk))
             finally:
                 if chunk.time_limit is not None:
                     faulthandler.cancel_dump_traceback_later()
@@ -201,6 +213,17 @@ def run_chunk(chunk: Chunk, blobs: Mapping[str, bytes]) -> Answer:
         _local.site = Site()
     site: Site = _local.site
     return site.run(chunk, blobs)
+
+
+def _run(place: CompiledEnv | GymnasiumSampler, behavior: Policy, chunk: Chunk) -> list[Trajectories]:
+    """The pieces of a chunk: together in a sampler, so that no environment waits for the next batch."""
+    numbers: dict[str, Any] = {"seed": chunk.seed, "repeats": chunk.repeats, "resets": chunk.resets}
+    if isinstance(place, GymnasiumSampler) and len(chunk.pieces) > 1:
+        return place.sample_batches(behavior, [(piece.batch, piece.numbers) for piece in chunk.pieces], **numbers)
+    return [
+        sample(place, behavior, piece.episodes, batch=piece.batch, first=piece.first, **numbers)
+        for piece in chunk.pieces
+    ]
 
 
 def _close(place: CompiledEnv | GymnasiumSampler) -> None:

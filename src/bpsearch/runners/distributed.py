@@ -14,7 +14,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 from bpsearch.runners.backend import Backend
 from bpsearch.runners.base import Runner
-from bpsearch.runners.chunks import BEHAVIORS, Chunk, Place, digest_of, encode
+from bpsearch.runners.chunks import BEHAVIORS, Chunk, Piece, Place, digest_of, encode
 from bpsearch.runners.in_process import advise_resets
 from bpsearch.runners.scheduler import Order, Scheduler
 from bpsearch.sampling import GymnasiumSampler
@@ -83,8 +83,9 @@ class Distributed(Runner):
         """Begin batches as long as workers will soon have nothing to do."""
         for number, episodes in enumerate(sizes, start=batch):
             if not self._scheduler.hungry:
-                return
+                break
             self._submit(behavior, episodes, seed, number, repeats=1, resets=resets)
+        self._scheduler.begin()
 
     def close(self) -> None:
         """Let the workers go, if they are this runner's own."""
@@ -99,7 +100,7 @@ class Distributed(Runner):
                 self._behaviors.pop(next(iter(self._behaviors)))
             self._behaviors[id(behavior)] = (behavior, digest_of(data), data)
         _, digest, data = self._behaviors[id(behavior)]
-        chunk = Chunk(self._place_digest, digest, seed, batch, repeats, 0, episodes, resets=resets)
+        chunk = Chunk(self._place_digest, digest, seed, (Piece(batch, 0, episodes),), repeats, resets)
         order = Order(chunk, self._place.grain(repeats))
         self._scheduler.submit(order, {self._place_digest: self._place_bytes, digest: data})
         return order

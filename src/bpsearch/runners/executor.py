@@ -1,13 +1,15 @@
 """Workers behind futures: any executor of `concurrent.futures`, and Dask clients."""
 
+import math
 import os
 import queue
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
-from bpsearch.runners.backend import Backend, Outcome
+from bpsearch.runners.backend import LOOK_SECONDS, Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk, run_chunk
 
 
@@ -40,14 +42,18 @@ class Futures(Backend):
         self._open: dict[int, tuple[Chunk, Mapping[str, bytes]]] = {}
         self._heard: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         self._dask = not isinstance(executor, Executor)
+        self._cores, self._looked = 1, -math.inf
         # Threads share this process, and a pool that has lost a process is broken for good. Dask replaces its workers.
         self.can_end_workers = self._dask
 
     @property
     def workers(self) -> int:
         """How many tasks the executor runs at the same time, as far as it tells; the number of cores if not."""
+        if self._dask and time.monotonic() > self._looked + LOOK_SECONDS:
+            self._cores = max(int(sum(self._executor.ncores().values())), 1)
+            self._looked = time.monotonic()
         if self._dask:
-            return max(int(sum(self._executor.ncores().values())), 1)
+            return self._cores
         return int(getattr(self._executor, "_max_workers", None) or os.cpu_count() or 1)
 
     def submit(self, ticket: int, chunk: Chunk, blobs: Mapping[str, bytes]) -> None:

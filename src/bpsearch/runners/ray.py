@@ -8,10 +8,9 @@ from typing import Any
 
 from bpsearch._core.checks import check_integer
 from bpsearch.errors import MissingDependencyError, WorkerError
-from bpsearch.runners.backend import Backend, Outcome
+from bpsearch.runners.backend import LOOK_SECONDS, Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk, run_chunk
 
-_LOOK_SECONDS = 5.0  # how long the number of cores of the cluster is taken to be the same
 # What decides how JAX rounds must be the same on all nodes as here.
 _CARRIED = ("XLA_FLAGS", "JAX_PLATFORMS", "JAX_ENABLE_X64")
 
@@ -46,7 +45,7 @@ class RayTasks(Backend):
             options["runtime_env"] = {"env_vars": carried}
         self._task = ray.remote(**options)(_run)
         self._asked = None if workers is None else check_integer("workers", workers)
-        self._cores, self._looked = 1, -_LOOK_SECONDS
+        self._cores, self._looked = 1, -LOOK_SECONDS
         self._references: dict[str, Any] = {}
         self._open: dict[Any, int] = {}
 
@@ -55,7 +54,7 @@ class RayTasks(Backend):
         """How many cores the cluster has now: nodes may join and leave."""
         if self._asked is not None:
             return self._asked
-        if time.monotonic() > self._looked + _LOOK_SECONDS:
+        if time.monotonic() > self._looked + LOOK_SECONDS:
             self._cores = max(int(self._ray.cluster_resources().get("CPU", 1)), 1)
             self._looked = time.monotonic()
         return self._cores
