@@ -20,7 +20,7 @@ from bpsearch._core.arrays import Array, Observations
 from bpsearch.estimands import Estimand
 from bpsearch.inference.judgement import Judgement
 from bpsearch.inference.valuation import ValuedBatch
-from bpsearch.policies.chosen_starts import StartWeights
+from bpsearch.policies.chosen_starts import StartChoice
 from bpsearch.report import comparison_json
 from bpsearch.report import json as report_json
 from bpsearch.study.journal import Journal
@@ -41,7 +41,7 @@ FOR_TYPES = {
     "EstimateJson": report_json.EstimateJson,
     "ComparisonJson": comparison_json.ComparisonJson,
     "pandas": pandas,
-    "StartWeights": StartWeights,
+    "StartChoice": StartChoice,
 }
 OPERATORS = ("__init__", "__call__", "__add__", "__len__")
 
