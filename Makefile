@@ -48,7 +48,7 @@ type: setup  ## mypy: --strict on src, that calls are right in benchmarks
 	$(BIN)/mypy --strict src benchmarks
 
 bench: setup  ## time per BPG iteration: this program, vectorised NumPy, a plain loop
-	$(BIN)/python benchmarks/bpg_iteration.py
+	$(BIN)/python -m benchmarks.bpg_iteration
 
 bench-evaluators: setup  ## errors and coverage of every method on every task; hours, and resumable
 	$(BIN)/python -m benchmarks.evaluators --jobs 2 --out docs/evaluators

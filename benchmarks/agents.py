@@ -1,6 +1,6 @@
 """What the default saves on the agents of the tests: its errors against Monte Carlo's at the same number of episodes.
 
-    python benchmarks/agents.py --studies 20 --episodes 300
+    python -m benchmarks.agents --studies 20 --episodes 300
 
 Episodes of an on-policy method are Monte Carlo's too: each study is valued both ways, and what is printed is paired.
 

@@ -3,7 +3,7 @@
 Compares, in one run: this program on one and on two devices, a NumPy version vectorised over the 100 episodes, and a
 plain loop over episodes and steps. Ratios are what counts: the rounds are interleaved, the medians printed.
 
-    python benchmarks/bpg_iteration.py
+    python -m benchmarks.bpg_iteration
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What the checks of observations and rewards cost an evaluation: CPU time with them and without, in turns.
 
-    python benchmarks/check_cost.py --rounds 9
+    python -m benchmarks.check_cost --rounds 9
 
 Without means: written as they come, and only tested to be finite.
 """

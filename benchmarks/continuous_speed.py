@@ -5,9 +5,9 @@ sampling, gradient through the (32, 32) network, step. Both programs run in 32 b
 The first part is pinned to one core and alternates between the two programs, so that whatever else the machine
 does hits both; the ratio of each round is taken, and the median of the ratios is printed.
 
-    python benchmarks/continuous_speed.py            # everything
-    python benchmarks/continuous_speed.py one-core   # one part alone, in this process
-    python benchmarks/continuous_speed.py two-cores
+    python -m benchmarks.continuous_speed            # everything
+    python -m benchmarks.continuous_speed one-core   # one part alone, in this process
+    python -m benchmarks.continuous_speed two-cores
 """
 
 import os
@@ -21,10 +21,10 @@ import jax
 import numpy as np
 
 import bpsearch as bps
+from benchmarks.continuous_numpy import NumPyBPG
 from bpsearch._core.jaxtools import in_64_bit
 from bpsearch.sampling.compiled import rollout
 from bpsearch.search.step_size import normalized
-from continuous_numpy import NumPyBPG  # type: ignore[import-not-found]
 
 SINGLE_THREADED = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 EPISODES, ROUNDS, ITERATIONS = 500, 11, 10
@@ -126,4 +126,8 @@ if __name__ == "__main__":
     else:
         # Affinity and the number of devices cannot be changed once JAX runs: each part has its own process.
         for part in parts:
-            subprocess.run([sys.executable, __file__, part], check=True, env=os.environ | SINGLE_THREADED)
+            subprocess.run(
+                [sys.executable, "-m", "benchmarks.continuous_speed", part],
+                check=True,
+                env=os.environ | SINGLE_THREADED,
+            )

@@ -1,6 +1,6 @@
 """How often nominal 95% intervals hold.
 
-    python benchmarks/coverage.py --studies 2000 --out docs/intervals
+    python -m benchmarks.coverage --studies 2000 --out docs/intervals
 
 Each case is a tabular problem whose value the oracle knows exactly, and a way to collect episodes; each study has
 1,000 episodes in batches of 100 and looks after every batch. Counted is how often an interval holds after all of them,

@@ -11,7 +11,7 @@ episodes. Here the same
 Printed is the variance of the cross-fitted values relative to that of the returns, the mean over studies with its
 standard error; "no control variate" is among the candidates as in `auto`.
 
-    python benchmarks/critics.py --episodes 300 --studies 20
+    python -m benchmarks.critics --episodes 300 --studies 20
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """A deterministic policy that fails from few of its starts: choosing starts beside Monte Carlo.
 
-    python benchmarks/failing_starts.py --studies 100 --keep failing.jsonl
+    python -m benchmarks.failing_starts --studies 100 --keep failing.jsonl
 
 The most likely actions of a trained agent on Pendulum-v1, and of the paper's policy on its acrobot; the failure is a
 return below the quantile of 0.2%, found once from 400,000 episodes. Ratios are mean squared errors relative to

@@ -1,6 +1,6 @@
 """Time from a policy's file to its value: SB3's `evaluate_policy`, and `bps.evaluate` by every method for it.
 
-    python benchmarks/gymnasium_speed.py
+    python -m benchmarks.gymnasium_speed
 
 Each contestant does all that its user waits for: it loads the same file, makes as many environments, runs as many
 episodes and gives its answer. They take turns in one process, so that other work on the computer slows all of them

@@ -8,7 +8,7 @@ Prints three things:
   the error of the mean of many small batches. The cost of a batch should not grow with the batches before it.
 - Lines of the package without the paper's experiments, before it was rebuilt and now.
 
-    python benchmarks/house.py
+    python -m benchmarks.house
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Seconds until the package is there: of `import bpsearch`, of `bpsearch --help`, and of every shell completion.
 
-    python benchmarks/import_time.py
+    python -m benchmarks.import_time
 
 The median of several processes each, the start of Python included; that start alone is printed beside it. They take
 turns, so that other work on the computer slows all of them alike. The last two show what is put off: the first use of a

@@ -5,7 +5,7 @@ again on the same file, killed again, and so on until it is let run to its end. 
 damage, with every batch that was acknowledged before the kill, whole; the end must be bit-identical to that of a
 study that was never killed and has no store.
 
-    python benchmarks/kill_study.py --kills 100
+    python -m benchmarks.kill_study --kills 100
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """The rare-failure example over many seeds: mean squared error of the default relative to Monte Carlo's.
 
-    python benchmarks/rare_failure.py --trials 100
+    python -m benchmarks.rare_failure --trials 100
 
 `bps.evaluate` is asked from 2,000 episodes what the courier of examples/rare_failure.py is worth, and how probable its
 failure is, which happens in 0.4% of its episodes. The truth and Monte Carlo's mean squared error are exact. The default

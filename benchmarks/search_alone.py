@@ -4,7 +4,7 @@
 batch will have is compared with Monte Carlo's and with that of the best behavior, which the oracle finds for plain
 importance sampling. The search also shifts the returns, which plain importance sampling does not: it may find more.
 
-    python benchmarks/search_alone.py --studies 20
+    python -m benchmarks.search_alone --studies 20
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Tabular episodes for a long time: does memory grow, and does the mean stay right?
 
-    python benchmarks/soak.py --episodes 100000000
+    python -m benchmarks.soak --episodes 100000000
 
 The episodes are sampled in batches of one study's streams. Memory is that of the process after the first tenth of them
 and at the end; the mean of all returns is compared with the exact value.

@@ -1,8 +1,8 @@
 """What starts save: mean squared error, coverage and width beside Monte Carlo's.
 
-    python benchmarks/starts.py --tasks acrobot pendulum-v1-trained --studies 200 --keep starts.jsonl
-    python benchmarks/starts.py --tasks Reacher-v5 Hopper-v5 --sizes 100 300 --studies 10 --keep starts.jsonl
-    python benchmarks/starts.py --overhead        # time beside Monte Carlo for the same episodes, Pendulum-v1
+    python -m benchmarks.starts --tasks acrobot pendulum-v1-trained --studies 200 --keep starts.jsonl
+    python -m benchmarks.starts --tasks Reacher-v5 Hopper-v5 --sizes 100 300 --studies 10 --keep starts.jsonl
+    python -m benchmarks.starts --overhead        # time beside Monte Carlo for the same episodes, Pendulum-v1
 
 With --keep every study is written down when it is done, and the same command goes on where it was stopped.
 OPENBLAS_NUM_THREADS=1 keeps small systems from waiting for other cores on a busy machine.

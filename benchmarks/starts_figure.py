@@ -1,6 +1,6 @@
 """When starts matter: where the variance of returns comes from, task by task, as `plan` tells it.
 
-python benchmarks/starts_figure.py --pilot 400 --out docs/starts
+python -m benchmarks.starts_figure --pilot 400 --out docs/starts
 """
 
 import argparse

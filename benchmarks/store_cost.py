@@ -4,7 +4,7 @@ The policy is a small random network, and the method is Monte Carlo: nothing but
 share is largest. Prints the ratio of the median times of a turn, which an interruption now and then does not disturb,
 the ratio of the processor's time, the size of the file, and how much memory grew after the first fifth.
 
-    python benchmarks/store_cost.py --episodes 100000
+    python -m benchmarks.store_cost --episodes 100000
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Train the small agents that the tests and the benchmarks evaluate: seconds each, then saved as SB3 files.
 
-    python benchmarks/train_agents.py tests/agents
+    python -m benchmarks.train_agents tests/agents
 
 The agents are stopped early on purpose: a half-trained policy still has the action noise that makes its evaluation
 expensive.

@@ -16,7 +16,8 @@ from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.paper.reproduce import EXPERIMENTS
 from bpsearch.report import words
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "paper.md").read_text()
 
 
@@ -161,3 +162,32 @@ def test_the_tables_of_evaluators_are_those_of_their_csv():
     page = (DOCS / "evaluators.md").read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", page):
         assert (DOCS / target).exists(), target
+
+
+def named_commands() -> dict[str, set[str]]:
+    """By module of benchmarks, the options that pages and docstrings name."""
+    pages = [*DOCS.glob("*.md"), *DOCS.glob("[!_]*/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+    found: dict[str, set[str]] = {}
+    for path in [*pages, *(ROOT / "benchmarks").rglob("*.py")]:
+        for module, options in re.findall(r"python -m (benchmarks[.\w]*)([^`\n]*)", path.read_text()):
+            found.setdefault(module, set()).update(re.findall(r"(?<= )--[a-z][a-z-]*", options))
+    return found
+
+
+@pytest.mark.parametrize(("module", "options"), named_commands().items())
+def test_the_commands_of_benchmarks_are_there_with_their_options(module, options):
+    path = ROOT / Path(*module.split("."))
+    source = (path / "__main__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    for option in options:
+        assert f'"{option}"' in source, option
+
+
+def test_benchmarks_are_run_as_modules():
+    """They import each other: as files they would not find themselves."""
+    for path in [
+        *DOCS.rglob("*.md"),
+        *(ROOT / "benchmarks").rglob("*.py"),
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "Makefile",
+    ]:
+        assert "python benchmarks/" not in path.read_text(), path
