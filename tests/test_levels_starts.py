@@ -100,6 +100,7 @@ def test_whole_studies_are_unbiased(monkeypatch):
     assert abs(found[1] - truth) > 1e-4, "the negative control"
 
 
+@pytest.mark.slow
 def test_a_failure_that_needs_a_start_and_actions_is_found():
     """One in ten thousand, 1,500 episodes, where Monte Carlo's relative error is 2.6 and this one's is about 0.2."""
     task = TASKS[BOTH]()

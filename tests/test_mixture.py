@@ -62,7 +62,9 @@ def test_it_is_unbiased_with_bounded_weights(case):
             assert abs(probabilities @ values - truth) < TOLERANCE, (estimator.name, share)
 
 
-@pytest.mark.parametrize("name", ["is", "is-normalized", "pdis", "dr"])
+@pytest.mark.parametrize(
+    "name", ["is", *(pytest.param(name, marks=pytest.mark.slow) for name in ("is-normalized", "pdis")), "dr"]
+)
 def test_a_two_batch_study_is_unbiased_through_its_update(name):
     for case in ((0, (3, 2, 2), 0.9), (1, (3, 2, 2), 1.0)):  # one shape: compiled once
         mdp = random_mdp(*case)

@@ -91,7 +91,9 @@ def test_nature_draws_what_is_declared_whatever_she_sees():
     np.testing.assert_allclose(table.probabilities, np.tile(COIN.probabilities, (4, 1)))
 
 
-@pytest.mark.parametrize("agent", [steer, driver()], ids=["function", "network"])
+@pytest.mark.parametrize(
+    "agent", [pytest.param(steer, id="function"), pytest.param(driver(), id="network", marks=pytest.mark.slow)]
+)
 def test_a_pair_keeps_the_promises_of_a_policy(agent):
     pair, env = bps.expose_noise(agent, Walk())
     assert isinstance(pair, Product)

@@ -43,7 +43,12 @@ def run(search, batches, seed=0):
     return state, infos
 
 
-@pytest.mark.parametrize("name", all_searches())
+def marked(names, slow):
+    """The names; tests of some take long, and others are of their kind."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in names]
+
+
+@pytest.mark.parametrize("name", marked(all_searches(), slow=("adaptive pdis", "dr-bpg update")))
 def test_protocol(name):
     """Starts at the evaluation policy; values what it learns from; its state is arrays and can be carried on."""
     search = all_searches()[name]
@@ -110,7 +115,10 @@ def test_protocol_of_valuations(name):
     np.testing.assert_array_equal(valuation.value(restored, batches[4]).values, valued.values)
 
 
-@pytest.mark.parametrize("name", [name for name in all_searches() if name not in ("on-policy", "dr-bpg update")])
+LEARNING = [name for name in all_searches() if name not in ("on-policy", "dr-bpg update")]
+
+
+@pytest.mark.parametrize("name", marked(LEARNING, slow=("adaptive pdis", "pdis-bpg")))
 def test_a_study_values_episodes_as_the_search_learns_from_them(name):
     """Two routes: the search's own compiled step, and the valuation that it is given by default."""
     search = all_searches()[name]

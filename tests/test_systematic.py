@@ -94,7 +94,11 @@ def number(states: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "control", [StartStates(doubt=0.0), Starts(doubt=0.0, proxy=number)], ids=["states", "numbers"]
+    "control",
+    [
+        pytest.param(StartStates(doubt=0.0), id="states"),
+        pytest.param(Starts(doubt=0.0, proxy=number), id="numbers", marks=pytest.mark.slow),
+    ],
 )
 def test_cross_fitted_values_are_unbiased(control, monkeypatch):
     """A group takes every offer and every dealing in turn; all other episodes stay as they are.

@@ -22,7 +22,7 @@ def forked() -> bps.TabularMDP:
     return bps.TabularMDP(transitions, rewards, np.array([1.0, 0.0, 0.0]), np.array([False, False, True]), 2)
 
 
-@pytest.mark.parametrize("name", ["is", "pdis"])
+@pytest.mark.parametrize("name", ["is", pytest.param("pdis", marks=pytest.mark.slow)])
 def test_a_warm_study_is_unbiased_through_weights_and_search(name: str) -> None:
     """Σ Pr(pilot, old, new) · estimate = value, over all ways in which two, one and one episodes may happen."""
     mdp = forked()
