@@ -281,16 +281,6 @@ class ChosenStarts(Wrapper):
         return self.action_bound * self.choice.weight_bound
 
     @property
-    def row_multiple(self) -> int:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.row_multiple
-
-    @property
-    def remembers(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.remembers
-
-    @property
     def uniforms(self) -> int:
         """As the policy."""
         return self.policy.uniforms
@@ -298,10 +288,6 @@ class ChosenStarts(Wrapper):
     def check_support(self, evaluation: Policy) -> None:
         """As the policy; every start has a share."""
         self.policy.check_support(evaluation)
-
-    def begin(self, uniforms: Array) -> PyTree[Array]:
-        """As the policy."""
-        return self.policy.begin(uniforms)
 
     def sample_next(
         self, key: Array, observations: Observations, memory: PyTree[Array]

@@ -26,16 +26,6 @@ class Mode(Wrapper):
     opaque: ClassVar[bool] = True  # all its log-probabilities are 0, those of other actions too
 
     @property
-    def row_multiple(self) -> int:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.row_multiple
-
-    @property
-    def remembers(self) -> bool:  # type: ignore[override]
-        """As the policy."""
-        return self.policy.remembers
-
-    @property
     def parameters(self) -> NumpyArray:
         """None that could be changed: an empty vector."""
         return np.zeros(0)
@@ -67,10 +57,6 @@ class Mode(Wrapper):
     def critic(self, observations: Observations) -> NumpyArray | None:
         """The policy's."""
         return self.policy.critic(observations)
-
-    def begin(self, uniforms: Array) -> PyTree[Array]:
-        """As the policy."""
-        return self.policy.begin(uniforms)
 
     @in_64_bit
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:

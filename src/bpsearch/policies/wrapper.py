@@ -3,7 +3,9 @@
 from typing import Any
 
 import gymnasium
+from jaxtyping import PyTree
 
+from bpsearch._core.arrays import Array
 from bpsearch.policies.base import Policy
 
 
@@ -27,6 +29,16 @@ class Wrapper(Policy):
         return self.policy.sees_masks
 
     @property
+    def row_multiple(self) -> int:  # type: ignore[override]
+        """As the policy."""
+        return self.policy.row_multiple
+
+    @property
+    def remembers(self) -> bool:  # type: ignore[override]
+        """As the policy."""
+        return self.policy.remembers
+
+    @property
     def observation_space(self) -> gymnasium.Space[Any]:
         """The policy's."""
         return self.policy.observation_space
@@ -35,3 +47,7 @@ class Wrapper(Policy):
     def action_space(self) -> gymnasium.Space[Any]:
         """The policy's."""
         return self.policy.action_space
+
+    def begin(self, uniforms: Array) -> PyTree[Array]:
+        """As the policy."""
+        return self.policy.begin(uniforms)
