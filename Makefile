@@ -57,7 +57,7 @@ bench-adversary: setup  ## tasks that attack the default, and the worst of them;
 	$(BIN)/python -m benchmarks.adversary --tasks 200 --studies 200 --jobs 2 --out docs/adversary
 
 # A spread of the tests: each room once, proofs by enumeration first, nothing that starts processes or trains.
-QUICK := architecture confidence_sequence estimators oracle outcomes trajectories unbiased words
+QUICK := architecture estimators oracle outcomes trajectories unbiased words
 
 quick: setup  ## a minute of tests, from every room; for every change
 	$(BIN)/pytest -q -x -k 'not flips_no_global_flag' $(foreach name,$(QUICK),$(wildcard tests/test_$(name).py))
