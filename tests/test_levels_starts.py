@@ -1,5 +1,6 @@
 """Behaviors and starts in one search: exactly unbiased through all that it learns, better where both matter."""
 
+import json
 from itertools import product
 
 import numpy as np
@@ -215,3 +216,13 @@ def test_what_a_start_promises_is_what_the_policy_does_from_there():
     assert weights.mean() == pytest.approx(1.0, abs=0.1)
     np.testing.assert_allclose(found[0], own, atol=0.25)
     assert np.all(found[1] > own + 0.5), "the negative control: unweighted they predict the mixture's"
+
+
+def test_the_command_obeys_when_resets_are_forbidden(in_process):
+    """As Python does: levels alone, which says so."""
+    options = ["--env", "bpsearch/Gridworld-v0", "--policy", "gridworld-early", "--episodes", "200", "--seed", "0"]
+    options += ["--failure", "return < -80", "--method", "levels-starts", "--resets", "never", "--json"]
+    done = in_process("evaluate", *options)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert "must not be reset" in " ".join(found["unused"])

@@ -100,8 +100,6 @@ def evaluate(
     with Task.open(policy, env, deterministic=deterministic, workers=workers, episode_timeout=episode_timeout) as task:
         asked = find_estimand(failure, estimand, task.discount, level)
         chosen, no_help = choose_method(method, task, asked, proxy)
-        if resets == "never":
-            chosen = dataclasses.replace(chosen, search=chosen.search.without_resets())
         with _shown_progress(episodes, on_batch, progress) as told:
             estimate = run_task(
                 task,
@@ -186,6 +184,8 @@ def run_task(
     no_help: str = "",
 ) -> Estimate:
     """`evaluate`, once it is clear what its arguments mean."""
+    if resets == "never":
+        method = dataclasses.replace(method, search=method.search.without_resets())
     with Study(task.policy, method, estimand=asked, seed=seed, store=store) as study:
         if store is not None:
             study.fix(task.fixed)
