@@ -3,7 +3,7 @@
 import pickle
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -152,6 +152,18 @@ class Simulated(Backend):
         return bps.Trajectories(zeros.astype(int), zeros.astype(int), zeros + 1.0, zeros, np.ones(shape, bool))
 
 
+def fetch_in_turn(scheduler: Scheduler, orders: Sequence[Order]) -> Iterator[bps.Trajectories]:
+    """One batch after the other, the later ones expected as long as workers are hungry: as a study runs them."""
+    for number, order in enumerate(orders):
+        for later in orders[number:]:
+            if not scheduler.hungry:
+                break
+            scheduler.submit(later, {})
+        scheduler.begin()
+        scheduler.submit(order, {})
+        yield scheduler.fetch(order)
+
+
 def simulate(workers: int, episodes: int, batch: int = 5000) -> dict:
     """Fake episodes of 10 ms and 128 steps through the real scheduler."""
     backend = Simulated(workers, 128)
@@ -160,14 +172,8 @@ def simulate(workers: int, episodes: int, batch: int = 5000) -> dict:
         Order(Chunk("place", "behavior", 0, (Piece(number, 0, batch),)), 1) for number in range(episodes // batch)
     ]
     start = time.process_time()
-    for number, order in enumerate(orders):
-        for later in orders[number:]:
-            if not scheduler.hungry:
-                break
-            scheduler.submit(later, {})
-        scheduler.begin()
-        scheduler.submit(order, {})
-        assert len(scheduler.fetch(order)) == batch
+    for found in fetch_in_turn(scheduler, orders):
+        assert len(found) == batch
     seconds = time.process_time() - start - backend.own_seconds
     per_second = len(orders) * batch / seconds
     return {

@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 
 import bpsearch as bps
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError
@@ -17,6 +15,7 @@ from bpsearch.policies.chosen_starts import ChosenStarts, StartWeights
 from bpsearch.policies.resolve import load
 from bpsearch.search.starts import StartSearch
 from bpsearch.testing.enumeration import enumerate_trajectories, random_mdp, random_policy
+from toy_envs import Ramp
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,21 +60,6 @@ def test_chosen_starts_are_unbiased(candidates):
             largest = max(largest, np.exp(log_weight))
     assert total == pytest.approx(bps.oracle.value(mdp, policy), abs=1e-10)
     assert 1.0 < largest <= ChosenStarts(policy, choice).weight_bound
-
-
-class Ramp(gymnasium.Env[Any, Any]):
-    """Pays where it started, cubed, and ends."""
-
-    observation_space: Any = Box(-9.0, 9.0, (2,), np.float64)
-    action_space: Any = Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.start = self.np_random.uniform(-1.0, 1.0, 2)
-        return self.start, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.start, float(self.start[0] ** 3), True, False, {}
 
 
 class Forgetful(Ramp):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
+from benchmarks.worker_scale import fetch_in_turn
 from bpsearch.errors import EpisodeCrashError, InvalidTrajectoriesError
 from bpsearch.runners.backend import Backend, Outcome
 from bpsearch.runners.chunks import Answer, Chunk, Piece
@@ -53,14 +54,7 @@ def test_whatever_comes_back_when_batches_are_whole_and_in_order(count: int, gra
     scheduler = Scheduler(backend)
     orders = [Order(Chunk("place", "behavior", 0, (Piece(batch, 0, 400),)), grain) for batch in range(6)]
     expected = 0
-    for number, order in enumerate(orders):
-        for later in orders[number:]:
-            if not scheduler.hungry:
-                break
-            scheduler.submit(later, {})
-        scheduler.begin()
-        scheduler.submit(order, {})
-        batch = scheduler.fetch(order)
+    for number, batch in enumerate(fetch_in_turn(scheduler, orders)):
         np.testing.assert_array_equal(batch.rewards[:, 0], np.arange(400))
         np.testing.assert_array_equal(batch.seed, [0, number])
         expected += 1
@@ -187,13 +181,7 @@ def test_long_episodes_are_spread_evenly(count: int, mean: float) -> None:
     """1,000 of them, all expected: work over what the workers had time for."""
     backend = Timed(count, mean)
     scheduler, orders = Scheduler(backend), orders_of(10)
-    for number, order in enumerate(orders):
-        for later in orders[number:]:
-            if not scheduler.hungry:
-                break
-            scheduler.submit(later, {})
-        scheduler.begin()
-        scheduler.submit(order, {})
-        assert len(scheduler.fetch(order)) == 100
+    for found in fetch_in_turn(scheduler, orders):
+        assert len(found) == 100
     work = sum(backend.time_of(order.chunk.pieces[0]).sum() for order in orders)
     assert work / (count * backend.now) > 0.85

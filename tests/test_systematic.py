@@ -6,10 +6,8 @@ from itertools import combinations_with_replacement, permutations, product
 from math import factorial, prod
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
 
 import bpsearch as bps
 from bpsearch.control_variates import Starts, StartStates
@@ -22,6 +20,7 @@ from bpsearch.policies.chosen_starts import ChosenStarts, StartStrata, arrange
 from bpsearch.policies.resolve import load
 from bpsearch.search.systematic import SystematicStarts
 from bpsearch.testing import check_search
+from toy_envs import Ramp
 
 CHANCES = np.array([0.5, 0.3, 0.2])  # of three starts
 PAID = np.array([1.0, -2.0, 4.0])  # what comes of them
@@ -127,19 +126,11 @@ def pay(number: Any) -> Any:
     return number + 2.0 * (number > 0.5)
 
 
-class Bent(gymnasium.Env[Any, Any]):
-    """Pays by where it started, with a bend, and ends."""
+class Bent(Ramp):
+    """Pays with a bend."""
 
-    observation_space: Any = Box(-9.0, 9.0, (2,), np.float64)
-    action_space: Any = Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.start = self.np_random.uniform(-1.0, 1.0, 2)
-        return self.start, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        return self.start, float(pay(self.start[0])), True, False, {}
+    def pay(self) -> float:
+        return float(pay(self.start[0]))
 
 
 class Forgetful(Bent):

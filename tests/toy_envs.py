@@ -144,3 +144,22 @@ class Foreign(VectorEnv[Any, Any, Any]):
 
     def step(self, actions: Any) -> Any:
         return self.envs.step(actions)
+
+
+class Ramp(gymnasium.Env[Any, Any]):
+    """Pays for where it started, and ends."""
+
+    observation_space: Any = Box(-9.0, 9.0, (2,), np.float64)
+    action_space: Any = Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.start = self.np_random.uniform(-1.0, 1.0, 2)
+        return self.start, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.start, self.pay(), True, False, {}
+
+    def pay(self) -> float:
+        """The first number, cubed."""
+        return float(self.start[0] ** 3)

@@ -6,15 +6,12 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
-import scipy.linalg.lapack
 
 from bpsearch._core.arrays import NumpyArray
+from bpsearch._core.systems import solve_positive
 
-WIDTHS: tuple[float, ...] = (
-    1.0,
-    0.5,
-    0.7,
-)  # of the kernels, in standard deviations of all numbers of a vector together
+# Of the kernels, in standard deviations of all numbers of a vector together.
+WIDTHS: tuple[float, ...] = (1.0, 0.5, 0.7)
 WAVES: tuple[int, ...] = (128, 128, 256)  # random Fourier features of each width
 MOST_SQUARED = 20  # numbers of a vector of which all products are features
 
@@ -97,13 +94,14 @@ class Candidate:
         used, penalties = self._features(size)
         system = products[np.ix_(used, used)]
         system.flat[:: len(used) + 1] += penalties
-        # LAPACK itself: what SciPy does around it takes longer than the solution.
-        _, solution, failed = scipy.linalg.lapack.dposv(system, correlation[used])
-        if failed:
-            raise np.linalg.LinAlgError(f"the normal equations of {self} are not positive definite")
         coefficients = np.zeros(len(correlation))
-        coefficients[used] = solution
+        coefficients[used] = solve_positive(system, correlation[used])
         return coefficients
+
+    @property
+    def parts(self) -> "tuple[Candidate, ...]":
+        """Itself."""
+        return (self,)
 
     @cache  # noqa: B019  # there are few candidates, and they live as long as the program
     def _features(self, size: int) -> tuple[NumpyArray, NumpyArray]:
@@ -125,10 +123,14 @@ class Blend:
 
     parts: tuple[Candidate, ...]
 
-    def solve(self, size: int, products: NumpyArray, correlation: NumpyArray) -> NumpyArray:
-        """(D,), the mean of their coefficients."""
-        mean: NumpyArray = np.mean([part.solve(size, products, correlation) for part in self.parts], axis=0)
-        return mean
+
+def solve_all(
+    candidates: "Sequence[Candidate | Blend]", size: int, products: NumpyArray, correlation: NumpyArray
+) -> list[NumpyArray]:
+    """(D,), the coefficients of each; a regression that several have a part in is solved once."""
+    single = {part: None for candidate in candidates for part in candidate.parts}
+    found = {part: part.solve(size, products, correlation) for part in single}
+    return [np.asarray(np.mean([found[part] for part in each.parts], axis=0)) for each in candidates]
 
 
 _NARROW, _BETWEEN = Candidate(True, 1, 0.1), Candidate(True, 2, 0.2)

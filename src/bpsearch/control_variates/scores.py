@@ -6,10 +6,10 @@ from typing import Self
 
 import jax
 import numpy as np
-import scipy.linalg
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
+from bpsearch._core.systems import solve_positive
 from bpsearch.control_variates.base import ControlVariate
 from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
 from bpsearch.policies.base import Policy
@@ -65,7 +65,7 @@ class ScoreSums:
         least = 1e-9 * np.trace(information) / max(len(acting), 1) + 1e-30
         floor = (self.typical / max(self.count, 1) + least) * np.eye(len(acting))
         for coefficients, strength in zip(found, STRENGTHS, strict=True):
-            coefficients[acting] = _solve(products + strength * information + floor, target)
+            coefficients[acting] = solve_positive(products + strength * information + floor, target)
         return found
 
 
@@ -153,16 +153,6 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         found = np.zeros((len(coefficients), len(self.policy.flat)))
         found[:, self.policy.free_parameters] = coefficients
         return found
-
-
-def _solve(system: NumpyArray, target: NumpyArray) -> NumpyArray:
-    """Of a positive definite system."""
-    if not len(target):
-        return target
-    _, found, failed = scipy.linalg.lapack.dposv(system, target)
-    if failed:
-        raise np.linalg.LinAlgError("a system of scores is not positive definite")
-    return np.asarray(found)
 
 
 def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> dict[str, Array]:

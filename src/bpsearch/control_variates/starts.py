@@ -13,7 +13,7 @@ from jaxtyping import Float
 from bpsearch._core.arrays import NumpyArray, Observations, Proxy
 from bpsearch._core.checks import quote
 from bpsearch.control_variates.base import ControlVariate
-from bpsearch.control_variates.features import CANDIDATES, WITH_PREDICTION, Moments, Scale, expand
+from bpsearch.control_variates.features import CANDIDATES, WITH_PREDICTION, Moments, Scale, expand, solve_all
 from bpsearch.envs.observations import empty_observations, restore
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
@@ -104,11 +104,10 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         """The starts (N, d), the further starts one after the other, and how many each episode has."""
         if batch.resets is None:
             return None
-        first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
         count = jax.tree_util.tree_leaves(batch.resets)[0].shape[1]
         further = jax.tree_util.tree_map(lambda array: _flat(np.asarray(array)), batch.resets)
         return {
-            "starts": self.numbers(first),
+            "starts": self.numbers(batch.starts),
             "resets": self.numbers(further),
             "counts": np.full(len(batch), count),
         }
@@ -137,7 +136,7 @@ class Starts(ControlVariate[dict[str, NumpyArray], SeenStarts, StartFit]):
         candidates, rows = CANDIDATES if self.proxy is None else WITH_PREDICTION, []
         for seen in evidence:
             products, correlation = Moments.add([moments[id(group)] for group in seen.groups]).center()
-            rows.append([candidate.solve(scale.size, products, correlation) for candidate in candidates])
+            rows.append(solve_all(candidates, scale.size, products, correlation))
         return StartFit(scale, np.array(rows))
 
     def predict(self, fit: StartFit, summary: dict[str, NumpyArray]) -> NumpyArray:

@@ -120,6 +120,12 @@ class Trajectories:
         return self.mask.sum(axis=1)
 
     @property
+    def starts(self) -> Observations:
+        """(N, ...), what was observed first in each episode."""
+        found: Observations = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], self.observations)
+        return found
+
+    @property
     def successors(self) -> Int[Array, "episodes steps"]:
         """(N, T), the observation after each step of a tabular batch with final observations, which padding repeats."""
         arrays = self.mask.__array_namespace__()  # NumPy's or JAX's

@@ -1,9 +1,9 @@
 """Which starts to run: of several that the environment offers, one near the event that is asked about."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-import jax
 import numpy as np
 from jaxtyping import Float
 from scipy import special
@@ -11,7 +11,7 @@ from scipy import special
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.checks import check_integer, check_real
 from bpsearch._core.jaxtools import pytree, replace
-from bpsearch.control_variates.features import CANDIDATES, Moments, Scale, expand
+from bpsearch.control_variates.features import CANDIDATES, Blend, Candidate, Moments, Scale, expand, solve_all
 from bpsearch.control_variates.starts import Starts
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
@@ -174,8 +174,7 @@ class StartSearch(Search[StartState]):
             margins: how near each came.
             weights: π_e/μ of each one's actions, without the chance of its start; 1 if the policy acted.
         """
-        first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
-        numbers = self.source.bind(state.evaluation, 1.0).numbers(first)
+        numbers = self.source.bind(state.evaluation, 1.0).numbers(batch.starts)
         if not state.scale.any():
             own, mean = Scale.of(numbers), float(np.average(margins, weights=weights))
             spread = CLIPPED * float(np.sqrt(np.average((margins - mean) ** 2, weights=weights)))
@@ -201,7 +200,7 @@ class StartSearch(Search[StartState]):
                 self._judge(replace(state, sums=_sums(*known)), *new) for known, new in (halves, halves[::-1])
             )
             return one + other
-        fits = [_fit(state, number) for number in range(len(CANDIDATES))]
+        fits = _fit(state, CANDIDATES)
         wrong = [weights @ (features @ slope + offset - targets) ** 2 for slope, offset in fits]
         mean = state.sums[0, -1] / state.sums[0, 0]
         return np.array([*wrong, weights @ (targets - mean) ** 2, weights.sum()])
@@ -234,12 +233,12 @@ def _scale(state: StartState) -> Scale:
     return Scale(float(count[0]), total, squares)
 
 
-def _fit(state: StartState, candidate: int) -> tuple[NumpyArray, float]:
-    """Coefficients and offset of one candidate."""
+def _fit(state: StartState, candidates: Sequence[Candidate | Blend]) -> list[tuple[NumpyArray, float]]:
+    """Coefficients and offset of each candidate."""
     sums = np.asarray(state.sums)
     moments = Moments(float(sums[0, 0]), sums[0, 1:-1], float(sums[0, -1]), sums[1:-1, 1:-1], sums[1:-1, -1])
-    slope = CANDIDATES[candidate].solve(state.scale.shape[1], *moments.center())
-    return slope, float((moments.target - moments.row @ slope) / moments.count)
+    slopes = solve_all(candidates, state.scale.shape[1], *moments.center())
+    return [(slope, float((moments.target - moments.row @ slope) / moments.count)) for slope in slopes]
 
 
 def _choose(state: StartState) -> NumpyArray:
@@ -251,5 +250,5 @@ def _choose(state: StartState) -> NumpyArray:
     best = int(np.argmin(errors))
     if errors[best] > plain * max(1.0 - DOUBT * np.sqrt(2.0 / count), 0.0) or not errors[best] > 0.0:
         return nothing
-    slope, offset = _fit(state, best)
+    ((slope, offset),) = _fit(state, CANDIDATES[best : best + 1])
     return np.array([*slope, offset, np.sqrt(errors[best] / count)])

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -105,8 +104,7 @@ class SystematicStarts(Search[SystematicState]):
         info = Info(returns, np.float64(np.mean(returns**2)))
         if batch.resets is None or self.source.refuse(state.evaluation):
             return state, info
-        first = jax.tree_util.tree_map(lambda array: np.asarray(array)[:, 0], batch.observations)
-        numbers = self.source.bind(state.evaluation, float(state.discount)).numbers(first)
+        numbers = self.source.bind(state.evaluation, float(state.discount)).numbers(batch.starts)
         rows = np.column_stack([np.ones(len(returns)), numbers, returns])
         seen = np.stack([rows[fold :: self.folds].T @ rows[fold :: self.folds] for fold in range(self.folds)])
         return replace(state, sums=np.asarray(state.sums) + seen), info
