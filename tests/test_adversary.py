@@ -47,13 +47,9 @@ def test_intervals_hold_where_rare_events_make_the_variance(family, parameters):
         assert highest_coverage(cell) >= promised_coverage(cell)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("family", "parameters"),
-    [
-        pytest.param("rare-noise", RARE_NOISE, marks=pytest.mark.slow),
-        pytest.param("disaster", DISASTER, marks=pytest.mark.slow),
-        ("binary", BINARY),
-    ],
+    ("family", "parameters"), [("rare-noise", RARE_NOISE), ("disaster", DISASTER), ("binary", BINARY)]
 )
 def test_a_constant_paid_at_the_first_step_moves_value_and_interval_by_itself(family, parameters):
     """The interval was up to 16 times as wide."""

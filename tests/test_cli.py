@@ -34,10 +34,10 @@ def test_demo_shows_that_search_and_default_beat_monte_carlo(tmp_path):
 AGENT = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
 
 
-def test_evaluate_writes_a_page_and_a_result(tmp_path):
-    done = bpsearch(
+def test_evaluate_writes_a_page_and_a_result(in_process, tmp_path):
+    done = in_process(
         "evaluate", "--env", "CartPole-v1", "--policy", str(AGENT), "--episodes", "60", "--batch-size", "30",
-        "--horizon", "50", "--num-envs", "4", "--out", "found", cwd=tmp_path,
+        "--horizon", "50", "--num-envs", "4", "--out", tmp_path / "found",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "95% interval" in done.stdout
@@ -144,10 +144,10 @@ def test_a_policy_without_action_noise_says_why(in_process, tmp_path):
         assert "Behavior search cannot help here, because the policy is deterministic" in done.stdout
 
 
-def test_plan_answers_people_and_machines(in_process, tmp_path):
+def test_plan_answers_people_and_machines(in_process):
     arguments = ["--env", "CartPole-v1", "--policy", str(AGENT), "--pilot", "60", "--horizon", "50", "--halfwidth", "1"]
     arguments += ["--seed", "0"]
-    done = bpsearch("plan", *arguments, cwd=tmp_path)
+    done = in_process("plan", *arguments)
     assert done.returncode == 0, done.stderr
     for expected in ("A pilot of 60 episodes", "from the policy's actions", "for a 95% interval of ± 1"):
         assert expected in done.stdout.replace("For a", "for a")

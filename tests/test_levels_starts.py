@@ -66,7 +66,7 @@ def test_whole_studies_are_unbiased(monkeypatch):
     monkeypatch.setattr(levels_starts, "STEADY", 1)
     mdp, policy = two_doors()
     search, valuation = (
-        LevelsStarts(starts=StartSearch(candidates=3, uniform_share=0.3)),
+        LevelsStarts(starts=StartSearch(candidates=2, uniform_share=0.3)),
         Valuation(importance_sampling),
     )
     asked, fixed = bps.Failure("return >= 1"), valuation.init(policy, 1.0)

@@ -91,7 +91,9 @@ def test_what_no_choice_of_actions_can_remove(case):
     assert 0.0 < rest <= perfect + 1e-10
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(
+    "case", [CASES[0], *(pytest.param(case, marks=pytest.mark.slow) for case in CASES[1:])], ids=str
+)
 def test_pairs_of_the_compiled_sampler_have_the_enumerated_split(case):
     """z-tests at a false-alarm rate of 1e-6 each, on 4000 pairs; also of the values that `auto` makes."""
     mdp = random_mdp(*case)

@@ -81,7 +81,7 @@ def assert_same(one: bps.Trajectories, other: bps.Trajectories) -> None:
         assert found.tobytes() == expected.tobytes(), name
 
 
-@pytest.mark.parametrize("method", [pytest.param("mc", marks=pytest.mark.slow), "auto", "bpg"])
+@pytest.mark.parametrize("method", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("mc", "auto")), "bpg"])
 def test_an_agent_has_the_same_bits_with_workers(two: Processes, method: str) -> None:
     agent = AGENTS / "ppo-cartpole-v1.zip"
     env = partial(bps.environment, "CartPole-v1", horizon=60)
@@ -108,7 +108,7 @@ def test_a_comparison_has_the_same_bits_with_workers(two: Processes) -> None:
     assert bps.compare(policies, RandomLength, 120, seed=5, workers=two).to_json() == alone.to_json()
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_any_number_of_workers_gives_the_same_bits(count: int) -> None:
     alone = bps.evaluate(high(), RandomLength, 330, "mc", seed=3)
     assert bits(bps.evaluate(high(), RandomLength, 330, "mc", seed=3, workers=count)) == bits(alone)
