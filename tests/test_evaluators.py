@@ -19,14 +19,13 @@ from benchmarks.evaluators.beside import beside
 from benchmarks.evaluators.measure import Outcome, Studies, cell
 from benchmarks.evaluators.methods import METHODS
 from benchmarks.evaluators.ros import ROS
-from benchmarks.evaluators.run import Settings, collected, is_kept, run
+from benchmarks.evaluators.run import Settings, is_kept, run
 from benchmarks.evaluators.table import read_csv, width_text, write_csv
 from benchmarks.evaluators.tasks import TASKS, references
+from benchmarks.looks import study_seed
 from bpsearch.inference.intervals import martingale_error
 from bpsearch.inference.valuation import Values
-from bpsearch.paper.on_policy import OnPolicyCurve
-from bpsearch.paper.runs import Run, means_only
-from bpsearch.paper.trials import Trials
+from bpsearch.methods import find_method
 from enumeration import enumerate_trajectories
 
 pytestmark = pytest.mark.slow
@@ -183,26 +182,24 @@ def test_studies_are_kept_and_begun_alike(tmp_path):
         np.testing.assert_array_equal(again[40].estimates, first[40].estimates)
 
 
-@pytest.mark.slow
-def test_a_method_that_values_all_anew_has_the_episodes_of_the_others_and_the_interval_of_a_study(tmp_path):
+def test_what_is_no_program_is_a_study_of_evaluate(tmp_path):
     task, settings = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
-    mc, auto = (run(task, name, METHODS[name], settings) for name in ("mc", "auto"))
-    np.testing.assert_allclose(auto[10].estimates, mc[10].estimates, rtol=1e-12)  # too few to learn from
-    assert auto[40].batch_means is None
-    trials = Trials(OnPolicyCurve(), 4, 10, seed=zlib.crc32(b"random-0"))
-    batches = collected(Run("auto", trials, task.env, task.policy, 2, means_only), study=1)
-    np.testing.assert_allclose([batch.returns().mean() for batch in batches], mc[40].batch_means[1], rtol=1e-12)
-    study = bps.Study(task.policy, "auto")
-    for batch in batches:
-        study.tell(study.ask().number, batch)
-    estimate = study.estimate()
-    assert auto[40].estimates[1] == pytest.approx(estimate.value, rel=1e-12)
+    found, seed = run(task, "auto", METHODS["auto"], settings), study_seed(zlib.crc32(b"random-0"), 1)
+    estimate = bps.evaluate(task.policy, task.env, 40, replace(find_method("auto"), batch_size=10), seed=seed)
+    assert found[40].estimates[1] == estimate.value
     for half_widths, interval in (
-        (auto[40].half_widths, estimate.interval()),
-        (auto[40].tight_half_widths, estimate.tight_interval()),
+        (found[40].half_widths, estimate.interval()),
+        (found[40].tight_half_widths, estimate.tight_interval()),
     ):
-        assert half_widths[1] == pytest.approx((interval[1] - interval[0]) / 2, rel=1e-12)
-    assert estimate.value != pytest.approx(mc[40].estimates[1], rel=1e-6)
+        assert half_widths[1] == (interval[1] - interval[0]) / 2
+    np.testing.assert_allclose(found[10].estimates, found[10].plain, rtol=1e-12)  # too few to learn from
+    monte_carlo = replace(find_method("mc"), batch_size=10)
+    for size in (10, 40):
+        assert found[size].plain[1] == pytest.approx(
+            bps.evaluate(task.policy, task.env, size, monte_carlo, seed=seed).value, rel=1e-12
+        )
+    assert estimate.value != pytest.approx(found[40].plain[1], rel=1e-6)
+    assert found[40].batch_means is None
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1"])

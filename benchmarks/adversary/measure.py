@@ -7,6 +7,7 @@ import numpy as np
 
 from benchmarks.adversary.family import Task
 from benchmarks.adversary.methods import Method, MonteCarlo, Outcome
+from benchmarks.looks import study_seed
 
 ROUNDING = 1e-9  # errors below this part of value and spread are none
 RESOLVED = 0.5  # the largest relative noise of Monte Carlo's mean squared error over the studies that is bearable
@@ -87,8 +88,7 @@ def measure(task: Task, sizes: Sequence[int], studies: int, seed: int, method: M
     plain: dict[int, list[Outcome]] = {size: [] for size in sizes}
     messages: dict[int, list[str]] = {size: [] for size in sizes}
     for study in range(studies):
-        drawn = int(np.random.default_rng((seed, study)).integers(2**31))
-        answers, rivals = (one.answers(task, sizes, drawn) for one in (method, MonteCarlo()))
+        answers, rivals = (one.answers(task, sizes, study_seed(seed, study)) for one in (method, MonteCarlo()))
         for place, size in enumerate(sizes):
             try:
                 own[size].append(next(answers))

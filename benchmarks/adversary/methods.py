@@ -9,10 +9,9 @@ from scipy import stats
 
 import bpsearch as bps
 from benchmarks.adversary.family import Task
-from bpsearch.search import Info
+from benchmarks.looks import BATCH, look, own_returns
 
 LEVEL = 0.95
-BATCH = 100  # episodes, as `evaluate` has it
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,7 @@ class MonteCarlo:
 
     def answers(self, task: Task, sizes: Sequence[int], seed: int) -> Iterator[Outcome]:
         """Their means."""
-        batches = (bps.sample(task.mdp, task.policy, BATCH, seed=seed, batch=n) for n in range(-(-sizes[-1] // BATCH)))
-        returns = np.concatenate([np.asarray(batch.returns(task.mdp.discount)) for batch in batches])
+        returns = own_returns(task.policy, task.mdp, sizes[-1], seed)
         for size in sizes:
             own = returns[:size]
             half = stats.t.ppf(0.5 + LEVEL / 2.0, size - 1) * np.std(own, ddof=1) / np.sqrt(size)
@@ -67,17 +65,10 @@ class OfLibrary:
         whole = [size for size in sizes if size % BATCH == 0]
         shared = iter(self._study(task, whole, seed)) if whole else iter(())
         for size in sizes:
-            yield next(shared) if size in whole else self._study(task, [size], seed)[0]
+            yield _outcome(next(shared) if size in whole else self._study(task, [size], seed)[0])
 
-    def _study(self, task: Task, sizes: Sequence[int], seed: int) -> list[Outcome]:
-        found: list[Outcome] = []
-
-        def look(study: bps.Study, info: Info) -> None:
-            if study.episodes in sizes[:-1]:
-                found.append(_outcome(study.estimate()))
-
-        last = bps.evaluate(task.policy, task.mdp, episodes=sizes[-1], method=self.name, seed=seed, on_batch=look)
-        return [*found, _outcome(last)]
+    def _study(self, task: Task, sizes: Sequence[int], seed: int) -> list[bps.Estimate]:
+        return look(task.policy, task.mdp, sizes, self.name, seed)
 
 
 def _outcome(estimate: bps.Estimate) -> Outcome:

@@ -6,13 +6,13 @@ from functools import partial
 
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.tasks import Task
-from bpsearch import BPG, TabularMDP, Valuation
-from bpsearch.methods import METHODS as LIBRARY
+from bpsearch import BPG, TabularMDP
+from bpsearch.methods import Method as LibraryMethod
 from bpsearch.methods import find_method
 from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.trials import AnySearch
 from bpsearch.policies.mlp import Adapt
-from bpsearch.search import OnPolicy
+from bpsearch.search import CompiledSearch, OnPolicy
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Entry:
     """What is run on one task.
 
     Attributes:
-        search: collects the episodes, and values them batch by batch.
-        valuation: values all of them anew, by what all of them teach; None if they are valued as they come.
+        search: one program that runs many studies.
+        method: what `bps.evaluate` runs study by study in its place; None if there is such a program.
     """
 
     search: AnySearch
-    valuation: Valuation | None = None
+    method: LibraryMethod | None = None
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,14 @@ class Method:
 
 def of_library(name: str, task: Task) -> Entry | None:
     """What `bps.evaluate(method=name)` runs."""
-    needs_table = name in ("as", "dr-bpg")
+    needs_table = name in ("as", "dr-bpg", "closed-form")
     if needs_table and not isinstance(task.env, TabularMDP):
         return None
     method = find_method(name, task.env)
-    if not isinstance(method.search, OnPolicy):
+    if isinstance(method.search, CompiledSearch):
         return Entry(method.search)
-    valuation = method.valuation
-    curve = OnPolicyCurve(valuation.estimator, valuation.model)
-    return Entry(curve, valuation if valuation.control_variates else None)
+    plain = isinstance(method.search, OnPolicy) and not method.valuation.control_variates
+    return Entry(OnPolicyCurve(method.valuation.estimator, method.valuation.model), None if plain else method)
 
 
 def paper(factor: float, task: Task) -> Entry:
@@ -70,9 +69,9 @@ def ros(rate: float, task: Task) -> Entry:
     return Entry(ROS(rate if isinstance(task.env, TabularMDP) else 0.01 * rate))
 
 
+NAMES = ("auto", "mc", "bpg", "pdis-bpg", "as", "dr-bpg", "closed-form", "systematic")
 METHODS: dict[str, Method] = {
-    # The closed form is not compiled, so that many studies cannot run at once: `benchmarks.closed_form` measures it.
-    **{name: Method(name, partial(of_library, name)) for name in LIBRARY if name != "closed-form"},
+    **{name: Method(name, partial(of_library, name)) for name in NAMES},
     "paper-bpg": Method("paper's BPG, best step", partial(paper, 1.0), adapt="all"),
     "paper-bpg-x10": Method("paper's BPG, ten times that", partial(paper, 10.0), adapt="all"),
     "ros": Method("ROS (biased)", partial(ros, 1000.0), biased=True, every_episode=True),

@@ -15,8 +15,8 @@ import numpy as np
 import bpsearch as bps
 from benchmarks.evaluators.measure import Outcome, cell
 from benchmarks.evaluators.tasks import TASKS, Task, references
+from benchmarks.looks import look, own_returns, study_seed
 from bpsearch.inference.intervals import episodes_for
-from bpsearch.methods import find_method
 from bpsearch.policies.mlp import MLP
 
 RELATIVE = 0.02  # of the standard deviation: what is wanted of the interval
@@ -58,13 +58,9 @@ def realised_savings(task: Task, episodes: int, studies: int) -> tuple[float, fl
     """Monte Carlo's MSE divided by that of `auto`, and the ends of its 95% interval, as the suite would measure it."""
     known = references()[task.name]
     policy = task.policy.adapting("last") if isinstance(task.policy, MLP) else task.policy
-    valuation = find_method("auto").valuation
-    state, means = valuation.init(policy, task.env.discount), []
-    for study in range(studies):
-        batch = bps.sample(task.env, policy, episodes, seed=7, batch=study)
-        valued = valuation.value(state, batch)
-        means.append((valuation.conclude(state, [valued]).mean, valued.returns.mean()))
-    estimates, plain = np.transpose(means)
+    seeds = [study_seed(7, study) for study in range(studies)]
+    estimates = np.array([look(policy, task.env, [episodes], "auto", seed)[0].value for seed in seeds])
+    plain = np.array([own_returns(policy, task.env, episodes, seed).mean() for seed in seeds])
     outcome = Outcome(estimates, np.full(studies, np.nan), plain=plain)
     ratio, low, high = cell(task.name, "auto", outcome, episodes, biased=False, **known.truth).error
     return 1.0 / ratio, 1.0 / high, 1.0 / max(low, 1e-300)

@@ -3,26 +3,22 @@
 import hashlib
 import shutil
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from benchmarks.evaluators.measure import LEVEL, Outcome, Studies
 from benchmarks.evaluators.methods import Entry, Method
 from benchmarks.evaluators.tasks import Task
+from benchmarks.looks import look, own_returns, study_seed
 from bpsearch._core.arrays import NumpyArray
-from bpsearch._core.jaxtools import in_64_bit, to_numpy
-from bpsearch.inference.valuation import Valuation, ValuedBatch
+from bpsearch.methods import Method as LibraryMethod
 from bpsearch.paper.continuous import keep_moments, record_moments
 from bpsearch.paper.runs import Run, execute, fingerprint, is_finished, write_whole
 from bpsearch.paper.trials import Trials
 from bpsearch.policies.mlp import MLP
-from bpsearch.sampling.compiled import jitted_rollout
-from bpsearch.sampling.seeds import batch_key
-from bpsearch.sampling.trajectories import Trajectories
 
 GROUP = 10  # studies per compiled call
 GROUP_OF_EPISODES = 50  # where a call works on one episode of each study at a time
@@ -53,8 +49,8 @@ class Settings:
 def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, Outcome] | None:
     """What the studies say, by budget; None where the method cannot be used.
 
-    All methods of a task begin with the same random numbers: as long as two of them do the same, they have the same
-    errors, and only what they do differently tells them apart.
+    The programs of a task begin with the same random numbers: as long as two of them do the same, they have the same
+    errors, and only what they do differently tells them apart. Studies of `bps.evaluate` have others.
     """
     entry = method.enter(task)
     if entry is None:
@@ -63,8 +59,8 @@ def run(task: Task, name: str, method: Method, settings: Settings) -> dict[int, 
     if settings.fresh:
         for kept in settings.store.glob(f"{planned.name}-{'?' * 12}"):
             shutil.rmtree(kept)
-    if entry.valuation is not None:
-        return _cross_fitted(planned, entry.valuation, settings)
+    if entry.method is not None:
+        return _evaluated(planned, entry.method, settings)
     search, size = planned.trials.search, planned.trials.batch_size
     moments = execute([planned], settings.store, lambda *_: None)[planned.name]
     if method.every_episode:
@@ -82,8 +78,8 @@ def is_kept(task: Task, name: str, method: Method, settings: Settings) -> bool:
     if entry is None:
         return False
     planned = _planned(task, name, method, entry, settings)
-    if entry.valuation is not None:
-        return all(path.exists() for paths in _files(planned, entry.valuation, settings) for path in paths.values())
+    if entry.method is not None:
+        return all(path.exists() for paths in _files(planned, entry.method, settings) for path in paths.values())
     return is_finished(settings.store, planned)
 
 
@@ -101,16 +97,15 @@ def _planned(task: Task, name: str, method: Method, entry: Entry, settings: Sett
     return Run(f"{task.name}--{name}", trials, task.env, policy, settings.studies, keep_moments)
 
 
-def _cross_fitted(planned: Run, valuation: Valuation, settings: Settings) -> dict[int, Outcome]:
-    """The same for a valuation that values all episodes anew with every batch: outside of the compiled program."""
+def _evaluated(planned: Run, method: LibraryMethod, settings: Settings) -> dict[int, Outcome]:
+    """The same of studies that `bps.evaluate` runs, one after the other."""
     kept: dict[int, list[dict[str, NumpyArray]]] = {budget: [] for budget in settings.budgets}
-    for study, paths in enumerate(_files(planned, valuation, settings)):
-        valued: list[ValuedBatch] = []
-        for budget, path in paths.items():
-            if not path.exists():
+    for study, paths in enumerate(_files(planned, method, settings)):
+        if not all(path.exists() for path in paths.values()):
+            for path, row in zip(paths.values(), _answers(planned, method, settings, study), strict=True):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                valued = valued or _valued(planned, valuation, study)
-                write_whole(path, **_estimate(planned, valuation, valued[: budget // planned.trials.batch_size]))
+                write_whole(path, **row)
+        for budget, path in paths.items():
             with np.load(path, allow_pickle=False) as arrays:
                 kept[budget].append(dict(arrays))
     return {budget: _outcome(rows) for budget, rows in kept.items()}
@@ -120,9 +115,9 @@ def _outcome(rows: Sequence[dict[str, NumpyArray]]) -> Outcome:
     return Outcome(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
 
-def _files(planned: Run, valuation: Valuation, settings: Settings) -> list[dict[int, Path]]:
+def _files(planned: Run, method: LibraryMethod, settings: Settings) -> list[dict[int, Path]]:
     """Where the results of each study are kept, by budget."""
-    what = f"{fingerprint(planned)} {valuation.control_variates}"
+    what = f"{fingerprint(planned)} {method}"
     directory = settings.store / f"{planned.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
     return [
         {budget: directory / f"{study:05d}-{budget}.npz" for budget in settings.budgets}
@@ -130,24 +125,15 @@ def _files(planned: Run, valuation: Valuation, settings: Settings) -> list[dict[
     ]
 
 
-@in_64_bit
-def collected(planned: Run, study: int) -> list[Trajectories]:
-    """The batches of a study of the evaluation policy, as `Trials` would run them."""
-    trials = planned.trials
-    key = jax.random.fold_in(batch_key(trials.seed), study)
-    keys = [jax.random.fold_in(key, iteration) for iteration in range(trials.iterations)]
-    return [to_numpy(jitted_rollout(planned.env, planned.policy, key, trials.batch_size)) for key in keys]
-
-
-def _valued(planned: Run, valuation: Valuation, study: int) -> list[ValuedBatch]:
-    state = valuation.init(planned.policy, planned.env.discount)
-    return [valuation.value(state, batch) for batch in collected(planned, study)]
-
-
-def _estimate(planned: Run, valuation: Valuation, batches: Sequence[ValuedBatch]) -> dict[str, NumpyArray]:
-    """The estimate and half of its intervals, as `Study.estimate` has them, and Monte Carlo's estimate."""
-    values = valuation.conclude(valuation.init(planned.policy, planned.env.discount), batches)
-    honest, tight = (np.nan if e is None else e.half_width(LEVEL) for e in (values.error, values.tight_error))
-    plain = np.concatenate([batch.returns for batch in batches]).mean()
-    found = {"estimates": values.mean, "half_widths": honest, "tight_half_widths": tight, "plain": plain}
-    return {name: np.asarray(number) for name, number in found.items()}
+def _answers(planned: Run, method: LibraryMethod, settings: Settings, study: int) -> Iterator[dict[str, NumpyArray]]:
+    """By budget the estimate, half of its intervals, and what Monte Carlo says with the same random numbers."""
+    policy, env, seed = planned.policy, planned.env, study_seed(planned.trials.seed, study)
+    method = replace(method, batch_size=settings.batch_size)
+    estimates = look(policy, env, settings.budgets, method, seed)
+    returns = own_returns(policy, env, settings.budgets[-1], seed, settings.batch_size)
+    for budget, estimate in zip(settings.budgets, estimates, strict=True):
+        intervals = estimate.interval(LEVEL), estimate.tight_interval(LEVEL)
+        honest, tight = (np.nan if ends is None else 0.5 * (ends[1] - ends[0]) for ends in intervals)
+        plain = returns[:budget].mean()
+        found = {"estimates": estimate.value, "half_widths": honest, "tight_half_widths": tight, "plain": plain}
+        yield {name: np.asarray(number) for name, number in found.items()}
