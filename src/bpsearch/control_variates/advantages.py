@@ -22,21 +22,33 @@ class Transitions:
     """What some episodes have seen.
 
     Attributes:
-        counts: (S · A, S), sparse, how often a pair (s, a) led to s'.
+        cells: (M,), steps from a pair (s, a) to s', as the number (s · A + a) · S + s', in ascending order.
+        counts: (M,), how often each was seen; 0 if only others have seen it.
+        visits: (S · A,), how often a pair was seen.
         rewards: (S · A,), the sum of its rewards.
         first: (2, S · A), how often it was the first step of an episode, and the sum of its rewards then.
         horizon: steps of the longest episode.
     """
 
-    counts: scipy.sparse.csr_array
+    cells: NumpyArray
+    counts: NumpyArray
+    visits: NumpyArray
     rewards: NumpyArray
     first: NumpyArray
     horizon: int
 
     def __add__(self, other: "Transitions") -> "Transitions":
         """What both have seen."""
+        cells, counts = self.cells, self.counts
+        if cells is other.cells:
+            counts = counts + other.counts
+        else:
+            cells, places = np.unique(np.concatenate([cells, other.cells]), return_inverse=True)
+            counts = np.bincount(places, np.concatenate([counts, other.counts]))
         return Transitions(
-            self.counts + other.counts,
+            cells,
+            counts,
+            self.visits + other.visits,
             self.rewards + other.rewards,
             self.first + other.first,
             max(self.horizon, other.horizon),
@@ -50,7 +62,7 @@ class Transitions:
         is what pairs are paid more at first steps than at later ones.
         """
         visits, paid = self.first
-        later = self.counts.sum(axis=1) - visits
+        later = self.visits - visits
         both = (visits > 0.0) & (later > 0.0)
         excess = paid[both] - visits[both] * (self.rewards - paid)[both] / later[both]
         return np.asarray(self.rewards - excess.sum() / max(visits[both].sum(), 1.0) * visits)
@@ -96,30 +108,30 @@ class TabularAdvantages(ControlVariate[dict[str, NumpyArray], Transitions, Advan
     ) -> list[Transitions]:
         """Transitions and rewards that each group has seen; returns follow from them."""
         states, actions = self._probabilities.shape
-        pairs, successors = summary["states"] * actions + summary["actions"], summary["successors"]
+        pairs = summary["states"] * actions + summary["actions"]
+        cells, places = np.unique(pairs * states + summary["successors"], return_inverse=True)
+        groups = np.where((groups >= 0) & (groups < count), groups, count)  # one more, of those that belong to none
         group = np.repeat(groups, summary["lengths"])
-        found = []
-        for number in range(count):
-            rows = group == number
-            cells = (np.ones(np.count_nonzero(rows)), (pairs[rows], successors[rows]))
-            counts = scipy.sparse.coo_array(cells, (states * actions, states)).tocsr()
-            paid, times = summary["rewards"][rows], summary["times"][rows]
-            rewards = np.bincount(pairs[rows], paid, minlength=states * actions)
-            start = times == 0
-            first = np.stack([np.bincount(pairs[rows], w, minlength=states * actions) for w in (start, start * paid)])
-            horizon = int(summary["lengths"][groups == number].max(initial=1))
-            found.append(Transitions(counts, rewards, first, horizon))
-        return found
+
+        def by_group(kinds: NumpyArray, size: int, weights: NumpyArray | None = None) -> NumpyArray:
+            found = np.bincount(group * size + kinds, weights, (count + 1) * size)
+            return found.reshape(count + 1, size).astype(np.float64)
+
+        size, rewards, start = states * actions, summary["rewards"], summary["times"] == 0
+        counts, visits, paid = by_group(places, len(cells)), by_group(pairs, size), by_group(pairs, size, rewards)
+        first = np.stack([by_group(pairs, size, start), by_group(pairs, size, start * rewards)], axis=1)
+        horizons = np.ones(count + 1, int)
+        np.maximum.at(horizons, groups, summary["lengths"])
+        return [Transitions(cells, counts[n], visits[n], paid[n], first[n], int(horizons[n])) for n in range(count)]
 
     def fit(self, evidence: Sequence[Transitions]) -> Advantages:
         """Backward induction for all at once: the C tables are blocks of one sparse system."""
         probabilities = self._probabilities
         shape = (len(evidence), *probabilities.shape)
-        visits = np.stack([seen.counts.sum(axis=1) for seen in evidence]).reshape(shape)
+        visits = np.stack([seen.visits for seen in evidence]).reshape(shape)
         counted = np.maximum(visits, 1.0)
         rewards = np.stack([seen.varying_rewards for seen in evidence]).reshape(shape) / counted
-        counts = scipy.sparse.block_diag([seen.counts for seen in evidence], format="csr")
-        frequencies = scipy.sparse.diags_array(1.0 / counted.ravel()) @ counts
+        frequencies = _frequencies(evidence, counted)
         seen = probabilities * (visits > 0.0)
         seen = seen / np.maximum(seen.sum(axis=-1, keepdims=True), 1e-300)
         trust = visits / np.maximum(visits + self.pseudo_count, 1e-300)
@@ -167,7 +179,7 @@ class TabularAdvantages(ControlVariate[dict[str, NumpyArray], Transitions, Advan
         exact = replace(self, pseudo_count=0.0)
         (seen,) = exact.evidence(summary, targets, np.zeros(len(targets), int), 1)
         advantages = exact.steps(exact.fit([seen]), 0, 0)
-        unseen = (seen.counts.sum(axis=1) == 0.0).reshape(probabilities.shape)
+        unseen = (seen.visits == 0.0).reshape(probabilities.shape)
         length, states = len(advantages), len(probabilities)
         cells = summary["times"] * states + summary["states"]
         known = unknown = 0.0
@@ -201,3 +213,17 @@ class TabularAdvantages(ControlVariate[dict[str, NumpyArray], Transitions, Advan
     def _probabilities(self) -> NumpyArray:
         assert self.policy is not None
         return self.policy.probabilities
+
+
+def _frequencies(evidence: Sequence[Transitions], visits: NumpyArray) -> scipy.sparse.csr_array:
+    """(C · S · A, C · S), how often pairs led to states, in relation to their visits, (C, S, A)."""
+    count, states, actions = visits.shape
+    pairs, successors = (
+        np.concatenate([number * size + part for number, part in enumerate(parts)])
+        for size, parts in (
+            (states * actions, [seen.cells // states for seen in evidence]),
+            (states, [seen.cells % states for seen in evidence]),
+        )
+    )
+    shares = (1.0 / visits.ravel())[pairs] * np.concatenate([seen.counts for seen in evidence])
+    return scipy.sparse.csr_array((shares, (pairs, successors)), (count * states * actions, count * states))
