@@ -25,7 +25,7 @@ from benchmarks.evaluators.tasks import TASKS, references
 from benchmarks.looks import study_seed
 from bpsearch.inference.intervals import martingale_error
 from bpsearch.inference.valuation import Values
-from bpsearch.methods import find_method
+from bpsearch.methods import find_method, for_policy
 from enumeration import enumerate_trajectories
 
 pytestmark = pytest.mark.slow
@@ -185,7 +185,8 @@ def test_studies_are_kept_and_begun_alike(tmp_path):
 def test_what_is_no_program_is_a_study_of_evaluate(tmp_path):
     task, settings = TASKS["random-0"](), Settings(2, (10, 40), 10, seed=0, store=tmp_path)
     found, seed = run(task, "auto", METHODS["auto"], settings), study_seed(zlib.crc32(b"random-0"), 1)
-    estimate = bps.evaluate(task.policy, task.env, 40, replace(find_method("auto"), batch_size=10), seed=seed)
+    auto = replace(for_policy(find_method("auto"), task.policy), batch_size=10)
+    estimate = bps.evaluate(task.policy, task.env, 40, auto, seed=seed)
     assert found[40].estimates[1] == estimate.value
     for half_widths, interval in (
         (found[40].half_widths, estimate.interval()),
@@ -200,6 +201,15 @@ def test_what_is_no_program_is_a_study_of_evaluate(tmp_path):
         )
     assert estimate.value != pytest.approx(found[40].plain[1], rel=1e-6)
     assert found[40].batch_means is None
+
+
+def test_auto_may_move_as_evaluate_lets_it(tmp_path):
+    task, settings = TASKS["gridworld-converged"](), Settings(1, (100, 400), 100, seed=0, store=tmp_path)
+    found = run(task, "auto", METHODS["auto"], settings)
+    seed = study_seed(zlib.crc32(b"gridworld-converged"), 0)
+    moved = bps.evaluate(task.policy, task.env, 400, seed=seed)
+    assert found[400].estimates[0] == moved.value
+    assert moved.value != bps.evaluate(task.policy, task.env, 400, find_method("auto"), seed=seed).value
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Acrobot-v1", "Pendulum-v1"])

@@ -8,7 +8,7 @@ from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.tasks import Task
 from bpsearch import BPG, TabularMDP
 from bpsearch.methods import Method as LibraryMethod
-from bpsearch.methods import find_method
+from bpsearch.methods import find_method, for_policy
 from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.trials import AnySearch
 from bpsearch.policies.mlp import Adapt
@@ -52,7 +52,7 @@ def of_library(name: str, task: Task) -> Entry | None:
     needs_table = name in ("as", "dr-bpg", "closed-form")
     if needs_table and not isinstance(task.env, TabularMDP):
         return None
-    method = find_method(name, task.env)
+    method = for_policy(find_method(name, task.env), task.policy)
     if isinstance(method.search, CompiledSearch):
         return Entry(method.search)
     plain = isinstance(method.search, OnPolicy) and not method.valuation.control_variates
