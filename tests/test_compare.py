@@ -148,8 +148,9 @@ def test_the_sequence_is_that_of_the_differences_with_room_for_what_was_not_seen
     g, h = 3.0 * common + x, 3.0 * common + y
     sequence = in_rounds(g, h, 50)
     own = sum(50 * np.var((g - h)[at : at + 50], ddof=1) for at in range(0, 400, 50))
-    plain = sum(50 * (np.var(g[at : at + 50], ddof=1) + np.var(h[at : at + 50], ddof=1)) for at in range(0, 400, 50))
-    distance = max(np.abs(part - part.mean()).max() for part in (g, h))
+    each = [sum(50 * np.var(part[at : at + 50], ddof=1) for at in range(0, 400, 50)) for part in (g, h)]
+    plain, distance = sum(each), 4.0 * np.sqrt(max(each) / 400)
+    assert distance > max(np.abs(part - part.mean()).max() for part in (g, h))
     assert sequence.mean == pytest.approx((g - h).mean())
     assert sequence.difference.reduced == pytest.approx(own)
     assert sequence.plain_variance == sequence.unpaired_variance == pytest.approx(plain)
@@ -180,7 +181,8 @@ def test_the_error_for_a_fixed_number_is_that_of_a_paired_t_interval_with_room()
     g, h = 2.0 * common + x, 2.0 * common + y
     error, tight = paired_error(Side([g], [g]), Side([h], [h]), [1.0])
     assert tight.variance == pytest.approx(np.var(g - h, ddof=1) / 300)
-    distance = max(np.abs(part - part.mean()).max() for part in (g, h))
+    distance = 4.0 * max(part.std() for part in (g, h))
+    assert distance > max(np.abs(part - part.mean()).max() for part in (g, h))
     assert error.variance == pytest.approx(tight.variance + 3.0 * distance**2 / 300**2)
     roomy, _ = paired_error(Side([g], [g], room=1e-3), Side([h], [h], room=2e-3), [1.0])
     assert roomy.variance == pytest.approx(tight.variance + max(3e-3, 3.0 * distance**2 / 300**2))

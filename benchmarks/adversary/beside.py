@@ -1,4 +1,4 @@
-"""The methods side by side on the adversary's families.
+"""The methods side by side on the adversary's families, on the tasks that all of them have.
 
 for method in auto bpg as dr-bpg; do
     python -m benchmarks.adversary --method $method --tasks 42 --studies 40 --episodes 300 --out DIR
@@ -37,14 +37,17 @@ def load(folder: Path) -> dict[str, list[Result]]:
 
 def side_by_side(results: Mapping[str, Sequence[Result]], episodes: int) -> str:
     """For each family and method the median ratio over tasks, and the largest if it is above 1.05 beyond noise."""
+    shared = set.intersection(*({(result.family, result.number) for result in found} for found in results.values()))
     rows = []
     for family in FAMILIES:
-        row = [family]
+        numbers = {number for name, number in shared if name == family}
+        row = [family, str(len(numbers))]
         for found in results.values():
-            cells = [c for result in found if result.family == family for c in result.cells if c.episodes == episodes]
-            row.append(_text([(c.ratio, c.ratio_low) for c in cells if c.failed < c.studies]))
+            own = [result for result in found if result.family == family and result.number in numbers]
+            cells = [c for result in own for c in result.cells if c.episodes == episodes and c.failed < c.studies]
+            row.append(_text([(c.ratio, c.ratio_low) for c in cells]))
         rows.append(row)
-    return table(["family", *results], rows)
+    return table(["family", "tasks", *results], rows)
 
 
 def _text(ratios: Sequence[tuple[float, float]]) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_real
-from bpsearch.inference.unseen import PSEUDO_EPISODES
+from bpsearch.inference.unseen import PSEUDO_EPISODES, event_distance
 
 # The bets θ_k of `lower_bounds`, and what share of the capital each has: most are for hundreds to thousands of values.
 _EXPONENTS = np.arange(-16, 11)
@@ -200,6 +200,7 @@ class AsymptoticSequence:
         own: episodes that the evaluation policy itself collected.
         own_reduced: Σ ω² σ² of their values.
         own_plain: the same of their returns.
+        own_squares: Σ ω².
         returns: the sum, the smallest and the largest of these returns.
     """
 
@@ -211,6 +212,7 @@ class AsymptoticSequence:
     own: int = 0
     own_reduced: float = 0.0
     own_plain: float = 0.0
+    own_squares: float = 0.0
     returns: tuple[float, float, float] = (0.0, math.inf, -math.inf)
 
     def add(self, values: NumpyArray, weight: float = 1.0, returns: NumpyArray | None = None) -> "AsymptoticSequence":
@@ -241,6 +243,7 @@ class AsymptoticSequence:
             own=self.own + count,
             own_reduced=self.own_reduced + spread,
             own_plain=self.own_plain + plain,
+            own_squares=self.own_squares + weight**2 * count,
             returns=(total + float(returns.sum()), min(low, float(returns.min())), max(high, float(returns.max()))),
         )
 
@@ -264,10 +267,10 @@ class AsymptoticSequence:
 
     @property
     def distance(self) -> float:
-        """D, how far a return of the policy itself was seen to lie from their mean."""
+        """D, how far an event may lie from the mean of the policy's own returns."""
         total, low, high = self.returns
         mean = total / self.own
-        return max(high - mean, mean - low)
+        return float(event_distance(max(high - mean, mean - low), math.sqrt(self.own_plain / self.own_squares)))
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""

@@ -103,9 +103,9 @@ class DifferenceSequence:
 
     It is made of the differences X − Y of the values. Pairing and control variates may have removed most of what two
     independent evaluations would vary, and what is left says nothing about events that were not seen. So there is room
-    for one that moves the difference as far as any return was seen to lie from the mean (`unseen`):
+    for one that moves the difference as far as an event may lie from the mean of the returns (`unseen`):
 
-        V = max(V_{X−Y}, min(V_{X−Y} + k D², V_g + V_h)),    D = max(max |g − ḡ|, max |h − h̄|),
+        V = max(V_{X−Y}, min(V_{X−Y} + k D², V_g + V_h)),    D = max(D_g, D_h),
 
     V_g and V_h the variances of the returns of both: Monte Carlo's, each policy for itself.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
-from bpsearch.inference.unseen import PSEUDO_EPISODES
+from bpsearch.inference.unseen import PSEUDO_EPISODES, event_distance
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,10 @@ class History:
             means = np.cumsum(np.add.reduceat(joined, starts)) / episodes
             lowest = np.minimum.accumulate(np.minimum.reduceat(joined, starts))
             highest = np.maximum.accumulate(np.maximum.reduceat(joined, starts))
-            distances = np.maximum(highest - means, means - lowest)
-            plain = np.cumsum(counts**2 * sizes * _variances(joined, starts, sizes)) / totals**2
+            summed = np.cumsum(counts**2 * sizes * _variances(joined, starts, sizes))
+            deviations = np.sqrt(summed / np.maximum(np.cumsum(counts**2 * sizes), 1e-300))
+            distances = event_distance(np.maximum(highest - means, means - lowest), deviations)
+            plain = summed / totals**2
             squared = np.maximum(squared, np.minimum(squared + PSEUDO_EPISODES * (distances / episodes) ** 2, plain))
         with np.errstate(over="ignore"):
             # KL(π_b ‖ π_e) = E_b[w − 1 − log w]: each term is non-negative, so it is quieter than the mean of −log w.

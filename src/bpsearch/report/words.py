@@ -91,7 +91,7 @@ def room(estimate: Estimate) -> str:
     known = "" if tight is None else f"; {brackets(tight, estimate.value)} if there are no such events"
     return (
         f"an event that none of {_episodes(estimate)} showed may have a probability of up to {likely}, and there is "
-        f"room for one that moves the return as far as any was seen to lie{known}"
+        f"room for one that moves the return at least as far as any was seen to lie{known}"
     )
 
 
