@@ -11,6 +11,7 @@ import pytest
 
 import bpsearch as bps
 from benchmarks.coverage_studies.__main__ import table as coverage_table
+from benchmarks.evaluators.beside import beside
 from benchmarks.evaluators.table import markdown, read_csv
 from benchmarks.evaluators.tasks import TASKS, references
 from bpsearch.paper.reproduce import EXPERIMENTS
@@ -162,6 +163,13 @@ def test_the_tables_of_evaluators_are_those_of_their_csv():
     page = (DOCS / "evaluators.md").read_text()
     for target in re.findall(r"\]\(([^)#:]+)\)", page):
         assert (DOCS / target).exists(), target
+
+
+def test_what_is_said_of_auto_beside_its_first_version_is_what_was_measured():
+    before, today = (read_csv(DOCS / "evaluators" / name) for name in ("evaluators.csv", "auto.csv"))
+    assert beside(before, today, "auto") in (DOCS / "auto.md").read_text()
+    assert {cell.task for cell in today} == set(TASKS)
+    assert min(cell.studies for cell in today) >= 200
 
 
 def named_commands() -> dict[str, set[str]]:

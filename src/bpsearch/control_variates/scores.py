@@ -24,8 +24,8 @@ def check_size(policy: Policy) -> int:
     size = len(policy.flat)
     if size > MAX_PARAMETERS:
         raise InvalidArgumentError(
-            f"at most {MAX_PARAMETERS} parameters can be learned at once, got {size}; adapt the last layer only "
-            f"(adapt=...), or use BPG with a step size of your own"
+            f"at most {MAX_PARAMETERS} parameters can be learned at once, got {size}; adapt the last layer of a "
+            f"network only (adapt=...), use 'auto' or 'closed-form' for a table, or BPG with a step size of your own"
         )
     return size
 
