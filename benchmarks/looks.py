@@ -1,4 +1,4 @@
-"""A study as people run it, looked at on the way; and Monte Carlo with the same random numbers."""
+"""Studies as people run them: looked at on the way, beside Monte Carlo with the same random numbers, many at once."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,9 @@ import numpy as np
 import bpsearch as bps
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.methods import Method
-from bpsearch.search import Info
+from bpsearch.paper.on_policy import OnPolicyCurve
+from bpsearch.paper.trials import AnySearch
+from bpsearch.search import CompiledSearch, Info, OnPolicy
 
 BATCH = 100  # episodes, as `evaluate` has it
 
@@ -37,3 +39,12 @@ def own_returns(
 def study_seed(seed: int, study: int) -> int:
     """Of one study among many."""
     return int(np.random.default_rng((seed, study)).integers(2**31))
+
+
+def program_of(method: Method) -> AnySearch | None:
+    """The one program that runs many studies of a method; None if there is none."""
+    search, valuation = method.search, method.valuation
+    if isinstance(search, CompiledSearch):
+        return search
+    plain = isinstance(search, OnPolicy) and not valuation.control_variates
+    return OnPolicyCurve(valuation.estimator, valuation.model) if plain else None

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, compiled, is_compiled, look, method_of, pooled
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, compiled, look, method_of, pooled
 from benchmarks.evaluators.tasks import TASKS
+from benchmarks.looks import program_of
 from bpsearch._core.jaxtools import in_64_bit, to_numpy
 from bpsearch.sampling.compiled import rollout
 from bpsearch.sampling.seeds import batch_key
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.slow
 def test_searches_that_run_together_say_what_a_study_says(name: str) -> None:
     task = TASKS["random-2"]()
     method = method_of(name, task.env, task.policy)
-    assert is_compiled(method)
+    assert program_of(method) is not None
     (found,) = compiled(task.env, task.policy, method, 5, [3])
     study = bps.Study(task.policy, method, seed=0)
 

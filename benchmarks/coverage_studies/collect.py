@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bpsearch as bps
+from benchmarks.looks import program_of
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.stopping import Target
 from bpsearch.methods import Method, find_method, for_policy
-from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.trials import Job, Trials, run_jobs
 from bpsearch.runners import InProcess
-from bpsearch.search import CompiledSearch, Info
+from bpsearch.search import Info
 
 LOOKS, BATCH, LEVEL = 10, 100, 0.95
 EPISODES = LOOKS * BATCH
@@ -45,22 +45,16 @@ def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:
     return for_policy(find_method(name, env), policy)
 
 
-def is_compiled(method: Method) -> bool:
-    """Whether many studies are one program."""
-    plain = isinstance(method.search, bps.OnPolicy) and not method.valuation.control_variates
-    return plain or isinstance(method.search, CompiledSearch)
-
-
 def chunk_of(method: Method) -> int:
     """How many studies are collected at once."""
-    return 250 if is_compiled(method) else 25
+    return 25 if program_of(method) is None else 250
 
 
 def collect(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, chunk: int) -> list[Course]:
     """The courses of the studies of one chunk."""
     size = chunk_of(method)
     numbers = list(range(chunk * size, (chunk + 1) * size))
-    if is_compiled(method):
+    if program_of(method) is not None:
         return list(compiled(env, policy, method, seed, numbers))
     if isinstance(method.search, bps.OnPolicy):
         return list(pooled(env, policy, method, pool(env, policy, method, seed, chunk, size)))
@@ -113,8 +107,8 @@ def compiled(
     env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, numbers: list[int]
 ) -> Iterator[Course]:
     """Studies of a search that is one program, many at once."""
-    search, valuation = method.search, method.valuation
-    program = search if isinstance(search, CompiledSearch) else OnPolicyCurve(valuation.estimator, valuation.model)
+    program, valuation = program_of(method), method.valuation
+    assert program is not None
     trials = Trials(program, LOOKS, BATCH, seed=seed, record=_values_and_returns)
     weights = [program.weight(program.init(policy, env.discount)), *[1.0] * (LOOKS - 1)]
     parts = {group[0]: record for _, group, (_, record) in run_jobs([Job(trials, env, policy, numbers)])}

@@ -6,13 +6,13 @@ from functools import partial
 
 from benchmarks.evaluators.ros import ROS
 from benchmarks.evaluators.tasks import Task
+from benchmarks.looks import program_of
 from bpsearch import BPG, TabularMDP
 from bpsearch.methods import Method as LibraryMethod
 from bpsearch.methods import find_method, for_policy
 from bpsearch.paper.on_policy import OnPolicyCurve
 from bpsearch.paper.trials import AnySearch
 from bpsearch.policies.mlp import Adapt
-from bpsearch.search import CompiledSearch, OnPolicy
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Entry:
     """What is run on one task.
 
     Attributes:
-        search: one program that runs many studies.
-        method: what `bps.evaluate` runs study by study in its place; None if there is such a program.
+        search: one program that runs many studies; Monte Carlo's if there is none.
+        method: what `bps.evaluate` runs study by study if there is none; None else.
     """
 
     search: AnySearch
@@ -53,10 +53,8 @@ def of_library(name: str, task: Task) -> Entry | None:
     if needs_table and not isinstance(task.env, TabularMDP):
         return None
     method = for_policy(find_method(name, task.env), task.policy)
-    if isinstance(method.search, CompiledSearch):
-        return Entry(method.search)
-    plain = isinstance(method.search, OnPolicy) and not method.valuation.control_variates
-    return Entry(OnPolicyCurve(method.valuation.estimator, method.valuation.model), None if plain else method)
+    program = program_of(method)
+    return Entry(OnPolicyCurve(), method) if program is None else Entry(program)
 
 
 def paper(factor: float, task: Task) -> Entry:
