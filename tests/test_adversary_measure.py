@@ -22,7 +22,7 @@ from benchmarks.adversary.measure import Cell, cell, measure
 from benchmarks.adversary.methods import METHODS, MonteCarlo, OfLibrary, Outcome
 from benchmarks.adversary.report import markdown, worst_ratios, worst_savings
 from benchmarks.adversary.run import Draw, Result, Settings, draws
-from benchmarks.adversary.verdicts import is_biased, is_worse, misses, misstates, overstatement
+from benchmarks.adversary.verdicts import is_below_plain, is_biased, is_worse, misses, misstates, overstatement
 from benchmarks.adversary.worst import bad_coverage, bad_ratio, evolve
 
 pytestmark = pytest.mark.slow
@@ -170,6 +170,14 @@ def test_verdicts_allow_for_noise():
     assert not misses(a_cell(coverage=0.84, episodes=100))
     assert misses(a_cell(coverage=0.80, episodes=100))
     assert not misses(a_cell(coverage=0.5, episodes=50))
+
+
+def test_an_interval_below_monte_carlos_is_shown_even_if_monte_carlos_fails():
+    assert is_below_plain(a_cell(coverage=0.815, plain_coverage=0.93))
+    assert not is_below_plain(a_cell(coverage=0.87, plain_coverage=0.93))
+    assert is_below_plain(a_cell(coverage=0.3, plain_coverage=0.6))
+    assert not is_below_plain(a_cell(coverage=0.3, plain_coverage=0.6, episodes=50))
+    assert not is_below_plain(a_cell(coverage=0.96, plain_coverage=0.6))
     assert not misstates(a_cell(reported=1.4))
     assert misstates(a_cell(reported=1.7))
     assert misstates(a_cell(reported=0.5))
@@ -313,7 +321,7 @@ def test_methods_stand_side_by_side(tmp_path):
     results = load(tmp_path)
     assert {method: len(found) for method, found in results.items()} == {"mc": 3, "as": 3}
     rows = {line.split(" | ")[0].strip("| "): line for line in side_by_side(results, 20).splitlines()}
-    assert rows["jackpot"].split(" | ")[2].strip() == "1 |"
-    assert rows["taxi"] == "| taxi | – | – |"
+    assert rows["jackpot"].split(" | ")[1:3] == ["2", "1"]  # tasks, and Monte Carlo by itself
+    assert rows["taxi"] == "| taxi | 0 | – | – |"
     worse = replace(results["as"][0], cells=(a_cell(episodes=20, ratio=7.0, ratio_low=4.0),))
     assert "7 (up to 7)" in side_by_side({"as": [worse]}, 20)

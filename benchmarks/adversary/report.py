@@ -17,7 +17,9 @@ from benchmarks.adversary.verdicts import (
     PLAIN_COVERAGE,
     SAVINGS_FACTOR,
     WORST_RATIO,
+    coverage_excess,
     highest_coverage,
+    is_below_plain,
     is_biased,
     is_comparable,
     is_worse,
@@ -66,12 +68,14 @@ def markdown(results: Sequence[Result]) -> str:
     """The verdict, the tables, the worst cases."""
     cases = [(result, cell) for result in results for cell in result.cells]
     sizes = sorted({cell.episodes for _, cell in cases})
+    any_below = any(is_below_plain(cell) for _, cell in cases)
     parts = [verdict(cases), EXPLANATION]
     parts += [f"### Every task\n\n{task_table(results, sizes)}"] if len(results) <= FEW else []
     parts += [f"### {size} episodes\n\n{family_table(_of_size(cases, size))}" for size in sizes]
     parts += [
         f"### The ten largest ratios\n\n{worst_ratios(cases)}",
         f"### The ten lowest coverages where Monte Carlo's is {PLAIN_COVERAGE:.0%} or more\n\n{worst_coverages(cases)}",
+        *([f"### Where Monte Carlo's interval holds more often\n\n{below_plain(cases)}"] if any_below else []),
         f"### The ten savings that are off most\n\n{worst_savings(cases)}",
     ]
     return "\n\n".join(parts) + "\n"
@@ -90,6 +94,10 @@ def verdict(cases: Sequence[Case]) -> str:
         f"Coverage below its limit ({limits}), where Monte Carlo's is {PLAIN_COVERAGE:.0%} or more": (
             sum(map(misses, comparable)),
             len(comparable),
+        ),
+        "Coverage below Monte Carlo's own, which may itself be far too low": (
+            sum(map(is_below_plain, cells)),
+            sum(promised_coverage(cell) > 0.0 for cell in cells),
         ),
         f"Savings off by more than a factor of {SAVINGS_FACTOR:g}": (sum(map(misstates, cells)), len(cells)),
         "The same where Monte Carlo's interval holds, so that its own variance is known": (
@@ -193,7 +201,12 @@ def worst_coverages(cases: Sequence[Case]) -> str:
     """The cells whose coverage is at most the lowest, beside what is promised."""
     promised = [case for case in cases if is_comparable(case[1]) and promised_coverage(case[1]) > 0.0]
     worst = _worst(promised, lambda cell: promised_coverage(cell) - highest_coverage(cell))
-    return _cases(worst, ["coverage", "MC's"], lambda cell: [f"{cell.coverage:.1%}", f"{cell.plain_coverage:.1%}"])
+    return _coverages(worst)
+
+
+def below_plain(cases: Sequence[Case]) -> str:
+    """The cells whose coverage is furthest below Monte Carlo's own, beyond noise."""
+    return _coverages(_worst([case for case in cases if is_below_plain(case[1])], coverage_excess))
 
 
 def worst_savings(cases: Sequence[Case]) -> str:
@@ -228,6 +241,10 @@ def _cases(cases: Sequence[Case], heads: Sequence[str], texts: Callable[[Cell], 
         for result, cell in cases
     ]
     return table(["family", "task", "episodes", *heads, "parameters"], rows)
+
+
+def _coverages(cases: Sequence[Case]) -> str:
+    return _cases(cases, ["coverage", "MC's"], lambda cell: [f"{cell.coverage:.1%}", f"{cell.plain_coverage:.1%}"])
 
 
 def _of_size(cases: Sequence[Case], size: int) -> list[Case]:

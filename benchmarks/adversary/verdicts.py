@@ -40,6 +40,21 @@ def misses(cell: Cell) -> bool:
     return is_comparable(cell) and highest_coverage(cell) < promised_coverage(cell)
 
 
+def coverage_excess(cell: Cell) -> float:
+    """By how much Monte Carlo's interval holds more often, beyond the noise of two independent shares.
+
+    Both come from the same episodes, so that the noise is less, and what is beyond this one is beyond that too.
+    """
+    count = max(cell.studies - cell.failed, 1)
+    noise = math.sqrt(sum(share * (1.0 - share) for share in (cell.coverage, cell.plain_coverage)) / count)
+    return cell.plain_coverage - cell.coverage - NOISE * noise
+
+
+def is_below_plain(cell: Cell) -> bool:
+    """Whether the interval holds less often than Monte Carlo's, beyond noise, wherever something is promised."""
+    return cell.failed < cell.studies and promised_coverage(cell) > 0.0 and coverage_excess(cell) > 0.0
+
+
 def states_savings(cell: Cell) -> bool:
     """Whether reported savings can be compared with realised ones."""
     return cell.resolved and not math.isnan(cell.reported) and not math.isnan(cell.realised)
