@@ -12,7 +12,7 @@ import pytest
 
 import bpsearch as bps
 from adversary_tasks import task_of
-from benchmarks.adversary.families import FAMILIES, build
+from benchmarks.adversary.families import NETWORKS, TABLES, build
 from benchmarks.adversary.gymnasium_tables import dynamics
 from benchmarks.adversary.moments import known_moments
 from benchmarks.adversary.ranges import Choice, LogUniform, Seed, Uniform
@@ -36,9 +36,9 @@ def moments_by_enumeration(task):
 # --- every family ---
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TABLES)
 def test_every_family_draws_tasks_and_builds_them_again(name):
-    family = FAMILIES[name]
+    family = TABLES[name]
     assert family.name == name
     for seed in range(5):
         task = family(np.random.default_rng(seed))
@@ -55,7 +55,7 @@ def test_every_family_draws_tasks_and_builds_them_again(name):
     assert family.draw(np.random.default_rng(5)) != task.parameters
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", TABLES)
 def test_truth_and_variance_are_the_oracles(name):
     task = task_of(name, seed=11)
     if name == "taxi":  # whose table costs the oracle seconds
@@ -64,6 +64,20 @@ def test_truth_and_variance_are_the_oracles(name):
     assert task.truth == pytest.approx(bps.oracle.value(task.mdp, task.policy), rel=1e-12)
     variance = bps.oracle.variance(task.mdp, task.policy, None, "mc")
     assert task.variance == pytest.approx(variance, rel=1e-7, abs=1e-10 * task.truth**2)
+
+
+@pytest.mark.parametrize("name", ["luck-chain-network", "mixture-network", "frozen-lake-4x4-network"])
+def test_a_network_is_the_table_whose_value_is_known(name):
+    task = NETWORKS[name](np.random.default_rng(3))
+    again = build(name, json.loads(json.dumps(task.parameters)))
+    np.testing.assert_array_equal(task.policy.flat, again.policy.flat)
+    assert (task.truth, task.variance) == (again.truth, again.variance)
+    every = np.arange(task.mdp.actions)
+    seen = np.repeat(task.mdp.numbers, len(every), axis=0)
+    logits = np.asarray(task.policy.log_prob(seen, np.tile(every, task.mdp.states))).reshape(-1, len(every))
+    table = bps.SoftmaxTable(logits)
+    assert task.truth == pytest.approx(bps.oracle.value(task.mdp.env, table), rel=1e-9)
+    assert task.variance == pytest.approx(bps.oracle.variance(task.mdp.env, table, None, "mc"), rel=1e-6)
 
 
 @pytest.mark.parametrize(

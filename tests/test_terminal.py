@@ -53,11 +53,11 @@ def shown(process, until=None):
 @pytest.mark.parametrize("method", ["auto", "bpg"])
 def test_progress_is_live_in_a_terminal(method, tmp_path):
     arguments = ("--env", "CartPole-v1", "--policy", str(AGENT), "--horizon", "50", "--method", method)
-    with terminal("evaluate", *arguments, "--episodes", "400", cwd=tmp_path) as process:
+    with terminal("evaluate", *arguments, "--episodes", "4000", cwd=tmp_path) as process:
         text = shown(process)
         assert process.wait() == 0
-    assert re.search(LIVE.format("[1-3]00", "400"), text), text
-    assert "from 400 episodes" in text[text.rindex("400/400") :], "the answer follows the display"
+    assert re.search(LIVE.format("[1-3][0-9]00", "4000"), text), text
+    assert "from 4000 episodes" in text[text.rindex("4000/4000") :], "the answer follows the display"
 
 
 @pytest.mark.slow

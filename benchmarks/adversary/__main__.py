@@ -1,6 +1,7 @@
 """The adversary: drawn tasks of all families, and what a method does on them beside Monte Carlo.
 
     python -m benchmarks.adversary --tasks 200 --studies 200 --episodes 50 100 300 1000 3000 --jobs 2 --out DIR
+    python -m benchmarks.adversary --networks --tasks 42 --studies 200 --episodes 50 100 300 1000 --jobs 2 --out DIR
     python -m benchmarks.adversary --worst frozen-lake-4x4 --tasks 60 --studies 100 --episodes 100 300
     python -m benchmarks.adversary --family frozen-lake-4x4 --given planning=0.99 epsilon=0.1,0.01,0.001 --tasks 3
 
@@ -12,7 +13,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks.adversary.families import FAMILIES
+from benchmarks.adversary.families import FAMILIES, NETWORKS, TABLES
 from benchmarks.adversary.methods import METHODS
 from benchmarks.adversary.report import write
 from benchmarks.adversary.run import Result, Settings, draws, run
@@ -24,7 +25,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=200, help="dealt out to the families in turn; 200 by default")
     parser.add_argument("--studies", type=int, default=200, help="of each task; 200 by default")
     parser.add_argument("--episodes", type=int, nargs="+", default=[50, 100, 300, 1000, 3000], help="of a study")
-    parser.add_argument("--family", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="NAME", help="only it")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--family", nargs="+", choices=FAMILIES, default=list(TABLES), metavar="NAME", help="only it")
+    chosen.add_argument(
+        "--networks", dest="family", action="store_const", const=list(NETWORKS), help="all families seen by networks"
+    )
     parser.add_argument("--given", nargs="+", default=[], metavar="NAME=VALUES", help="not drawn: one or more numbers")
     parser.add_argument("--worst", choices=FAMILIES, metavar="FAMILY", help="search for its worst case")
     parser.add_argument("--objective", choices=OBJECTIVES, default="ratio", help="of the search")

@@ -5,9 +5,10 @@ from functools import partial
 
 from benchmarks.adversary import compositions, gymnasium_tables, random_tables, rare
 from benchmarks.adversary.family import Family, Task
+from benchmarks.adversary.networks import NetworkFamily
 from benchmarks.adversary.ranges import Choice, LogUniform, Range, Seed, Uniform
 
-__all__ = ["FAMILIES", "Family", "Task", "build"]
+__all__ = ["FAMILIES", "NETWORKS", "TABLES", "Family", "Task", "build"]
 
 EPSILON = LogUniform(1e-5, 1e-1)
 PLANNING = Choice((0.95, 0.99, 0.999))
@@ -275,7 +276,9 @@ _FAMILIES = (
     ),
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
+TABLES: dict[str, Family] = {family.name: family for family in _FAMILIES}
+NETWORKS: dict[str, Family] = {family.name: family for family in map(NetworkFamily.of, _FAMILIES)}
+FAMILIES: dict[str, Family] = {**TABLES, **NETWORKS}
 
 
 def build(family: str, parameters: Mapping[str, float]) -> Task:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,6 +10,9 @@ import bpsearch as bps
 from benchmarks.adversary.moments import known_moments
 from benchmarks.adversary.ranges import Range
 from benchmarks.adversary.sketch import Problem
+
+if TYPE_CHECKING:
+    from benchmarks.adversary.networks import Seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,7 +22,7 @@ class Task:
     Attributes:
         family: its name.
         parameters: what builds the task again.
-        mdp: where.
+        mdp: where; a table, or one that is seen as numbers.
         policy: what is evaluated.
         truth: its value, exactly.
         variance: of one episode's return, Monte Carlo's, exactly.
@@ -28,8 +32,8 @@ class Task:
 
     family: str
     parameters: dict[str, float]
-    mdp: bps.TabularMDP
-    policy: bps.SoftmaxTable
+    mdp: "bps.TabularMDP | Seen"
+    policy: bps.Policy
     truth: float
     variance: float
     kurtosis: float
@@ -65,10 +69,14 @@ class Family:
 
     def build(self, parameters: Mapping[str, float]) -> Task:
         """The task with these parameters."""
-        if parameters.keys() != self.ranges.keys():
-            raise ValueError(f"{self.name} has the parameters {sorted(self.ranges)}, got {sorted(parameters)}")
+        self.check(parameters)
         problem = self.make(**parameters)
         return Task(self.name, dict(parameters), *problem, **asdict(known_moments(*problem)))
+
+    def check(self, parameters: Mapping[str, float]) -> None:
+        """Refuse parameters of other names."""
+        if parameters.keys() != self.ranges.keys():
+            raise ValueError(f"{self.name} has the parameters {sorted(self.ranges)}, got {sorted(parameters)}")
 
     def with_ranges(self, **ranges: Range) -> "Family":
         """The same with other ranges of some parameters."""

@@ -11,6 +11,7 @@ from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_64_bit, in_turn, to_numpy
 from bpsearch._core.systems import solve_positive
 from bpsearch.control_variates.base import ControlVariate
+from bpsearch.control_variates.imagined import imagined_scores
 from bpsearch.errors import DeterministicPolicyError, InvalidArgumentError, UnknownProbabilitiesError
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
@@ -34,7 +35,7 @@ def check_size(policy: Policy) -> int:
 class ScoreSums:
     """Over some episodes: n, Σ Y, Σ Z, Σ Z Y, Σ Z Zᵀ, and F, the covariance that the policy itself tells.
 
-    `typical` is the mean of Σ Z² over parameters, 0 where the policy tells the covariance.
+    `typical` is the mean of the diagonal of F, 0 where states can be counted.
     """
 
     count: NumpyArray
@@ -73,8 +74,9 @@ class ScoreSums:
 class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
     """vᵀZ with the scores Z = Σ_t ∇log π_e(A_t|S_t), whose mean is 0; v by ridge regression.
 
-    The ridge shrinks by the covariance of the scores that the policy's own probabilities tell, where states can be
-    counted: visited states know the variance of actions that no episode has shown.
+    The ridge shrinks by the covariance of the scores that the policy's own probabilities tell: visited states know the
+    variance of actions that no episode has shown. It is exact where states can be counted, and that of imagined actions
+    where only actions can (`imagined.py`). Of continuous actions it is the diagonal of what the episodes show.
     """
 
     doubt: float = 2.0
@@ -102,11 +104,17 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
 
     @in_64_bit
     def summarize(self, batch: Trajectories) -> dict[str, NumpyArray]:
-        """(N, P), the scores of the free parameters, and how often each episode met each kind of state."""
+        """(N, P), the scores of the free parameters, and how often each episode met each kind of state.
+
+        Where states cannot be counted but actions can, in place of the latter the scores of imagined actions, (N, P).
+        """
         assert self.policy is not None
         summarize = _jitted_scores if self.policy.traceable else _scores
-        summary: dict[str, NumpyArray] = to_numpy(summarize(self.policy, batch.observations, batch.actions, batch.mask))
-        return summary | {"scores": summary["scores"][:, self.policy.free_parameters]}
+        policy, free = self.policy, self.policy.free_parameters
+        summary: dict[str, NumpyArray] = to_numpy(summarize(policy, batch.observations, batch.actions, batch.mask))
+        summary["scores"] = summary["scores"][:, free]
+        imagined = None if "visits" in summary else imagined_scores(policy, batch)
+        return summary if imagined is None else summary | {"imagined": imagined[:, free]}
 
     def evidence(
         self, summary: dict[str, NumpyArray], targets: NumpyArray, groups: NumpyArray, count: int
@@ -123,7 +131,9 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         return np.asarray(fit @ summary["scores"].T)
 
     def spread(self, fit: NumpyArray, summary: dict[str, NumpyArray]) -> NumpyArray | None:
-        """Σ_t Var_{a~π_e(·|S_t)} vᵀ∇log π_e(a|S_t)."""
+        """Σ_t Var_{a~π_e(·|S_t)} vᵀ∇log π_e(a|S_t), or by imagined actions a number of that expectation."""
+        if "imagined" in summary:
+            return np.asarray((fit @ summary["imagined"].T) ** 2)
         if "visits" not in summary:
             return None
         assert self.policy is not None
@@ -140,8 +150,9 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         products = z.T @ z
         sums = (np.asarray(len(y)), y.sum(), z.sum(axis=0), z.T @ y, products)
         if "visits" not in summary:
-            squares = np.diag(products)
-            return ScoreSums(*sums, np.diag(squares), squares.mean())
+            imagined = summary["imagined"][rows] if "imagined" in summary else None
+            information = np.diag(np.diag(products)) if imagined is None else imagined.T @ imagined
+            return ScoreSums(*sums, information, np.diag(information).mean())
         assert self.policy is not None
         free = self.policy.free_parameters
         information = np.asarray(self.policy.score_covariance(summary["visits"][rows].sum(axis=0)))[free][:, free]

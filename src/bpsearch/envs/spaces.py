@@ -49,7 +49,7 @@ def outside(space: gymnasium.Space[Any], values: NumpyArray, leading: int) -> Nu
     """
     if space.shape is not None and values.shape[leading:] != space.shape:
         raise MisfitError(f"must have the shape {space.shape} of {space}, got {values.shape[leading:]}")
-    low, high = _limits(space)
+    low, high = limits(space)
     if low is None:
         if values.dtype.kind != "f" or np.isfinite(values).all():
             return None
@@ -62,7 +62,7 @@ def outside(space: gymnasium.Space[Any], values: NumpyArray, leading: int) -> Nu
     return rows if rows.any() else None
 
 
-def _limits(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
+def limits(space: gymnasium.Space[Any]) -> tuple[Any, Any]:
     """The smallest and the largest value of a countable space; None for one that is not."""
     if isinstance(space, spaces.Discrete):
         return int(space.start), int(space.start + space.n) - 1

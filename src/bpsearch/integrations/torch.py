@@ -205,24 +205,28 @@ class TorchPolicy(Policy):
                 total += self.architecture.gradient(weighted)
         return total
 
-    def episode_scores(self, observations: Observations, actions: Array, mask: Array) -> Array:
+    def episode_scores(self, observations: Observations, actions: Array, weights: Array) -> Array:
         """The score of each episode: of linear layers by one reverse pass for many, else by one each."""
-        mask = np.asarray(mask, dtype=bool)
+        weights = np.asarray(weights, dtype=np.float64)
         groups = [
-            self._group_scores(*jax.tree_util.tree_map(lambda array: array[group], (observations, actions, mask)))  # noqa: B023
-            for group in episode_groups(observations, mask)
+            self._group_scores(*jax.tree_util.tree_map(lambda array: array[group], (observations, actions, weights)))  # noqa: B023
+            for group in episode_groups(observations, weights != 0.0)
         ]
         return groups[0] if len(groups) == 1 else np.concatenate(groups)
 
-    def _group_scores(self, observations: Observations, actions: Array, mask: NumpyArray) -> NumpyArray:
-        layers, lengths = self.architecture.layers, mask.sum(axis=1)
-        episode = np.repeat(np.arange(len(mask)), lengths)
-        observations, actions = jax.tree_util.tree_map(lambda array: np.asarray(array)[mask], (observations, actions))
-        scores = np.zeros((len(mask), len(self.vector)))
+    def _group_scores(self, observations: Observations, actions: Array, weights: NumpyArray) -> NumpyArray:
+        layers, used = self.architecture.layers, weights != 0.0
+        episode = np.repeat(np.arange(len(used)), used.sum(axis=1))
+        observations, actions = jax.tree_util.tree_map(lambda array: np.asarray(array)[used], (observations, actions))
+        counted = torch.from_numpy(weights[used])
+        scores = np.zeros((len(used), len(self.vector)))
+
+        def log_probs(chunk: slice) -> torch.Tensor:
+            return counted[chunk] * self._log_prob(observations, actions, chunk)
+
         with self.architecture.at(self.vector), torch.enable_grad():
             for chunk in _chunks(len(episode), observations):
                 own, steps = np.unique(episode[chunk], return_counts=True)
-                log_probs = partial(self._log_prob, observations, actions)
                 part = None if layers is None else layers.scores(partial(log_probs, chunk), steps)
                 if part is None:
                     ends = chunk.start + np.cumsum(steps)

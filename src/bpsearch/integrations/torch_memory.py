@@ -123,18 +123,22 @@ class RecurrentTorchPolicy(TorchPolicy):
                     total += self.architecture.gradient(weighted)
         return total
 
-    def episode_scores(self, observations: Observations, actions: Array, mask: Array) -> NumpyArray:
+    def episode_scores(self, observations: Observations, actions: Array, weights: Array) -> NumpyArray:
         """The score of each episode: of linear layers by one reverse pass for many, else by one each."""
-        mask = np.asarray(mask, dtype=bool)
-        layers = self.architecture.layers
-        scores = np.zeros((len(mask), len(self.vector)))
+        weights = np.asarray(weights, dtype=np.float64)
+        used, layers = weights != 0.0, self.architecture.layers
+        scores = np.zeros((len(used), len(self.vector)))
+
+        def log_probs(episodes: slice) -> torch.Tensor:
+            counted = torch.from_numpy(weights[episodes][used[episodes]])
+            return counted * self._log_probs(observations, actions, episodes, used)
+
         with self.architecture.at(self.vector), torch.enable_grad():
-            for episodes in _groups(mask.shape):
-                log_probs = partial(self._log_probs, observations, actions, episodes, mask)
-                lengths = mask[episodes].sum(axis=1)
-                part = None if layers is None else layers.scores(log_probs, lengths)
+            for episodes in _groups(used.shape):
+                lengths = used[episodes].sum(axis=1)
+                part = None if layers is None else layers.scores(partial(log_probs, episodes), lengths)
                 if part is None:
-                    of_episodes = torch.split(log_probs(), lengths.tolist())
+                    of_episodes = torch.split(log_probs(episodes), lengths.tolist())
                     part = np.stack([self.architecture.gradient(own.sum(), again=True) for own in of_episodes])
                 scores[episodes] = part
         return scores

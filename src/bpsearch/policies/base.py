@@ -289,19 +289,26 @@ class Policy(ABC):
         self,
         observations: Observations,
         actions: Shaped[Array, "episodes steps ..."],
-        mask: Bool[Array, "episodes steps"],
+        weights: Bool[Array, "episodes steps"] | Float[Array, "episodes steps"],
     ) -> Float[Array, "episodes parameters"]:
-        """(N, P), the score Z_n = Σ_t ∇θ log π_θ(a_nt|s_nt) of each episode, in 64 bit."""
+        """(N, P), the score Z_n = Σ_t c_nt ∇θ log π_θ(a_nt|s_nt) of each episode, in 64 bit.
+
+        Args:
+            observations: (N, T, ...).
+            actions: (N, T, ...).
+            weights: (N, T), c; 0 on padding. The mask of the episodes gives their own scores.
+        """
         if not self.traceable:
-            batch = (observations, actions, np.asarray(mask, np.float64))
-            rows = [jax.tree_util.tree_map(lambda leaf, n=n: leaf[n : n + 1], batch) for n in range(len(mask))]
+            batch = (observations, actions, np.asarray(weights, np.float64))
+            rows = [jax.tree_util.tree_map(lambda leaf, n=n: leaf[n : n + 1], batch) for n in range(len(weights))]
             return np.stack([self.score(*row) for row in rows])
 
         def of_episode(*steps: Array) -> Array:
             return self.score(*(step[None] for step in steps))
 
-        weights = jnp.asarray(mask, jnp.float64)
-        scores = jax.vmap(of_episode)(jnp.asarray(observations), jnp.asarray(actions), weights)
+        scores = jax.vmap(of_episode)(
+            jnp.asarray(observations), jnp.asarray(actions), jnp.asarray(weights, jnp.float64)
+        )
         return at_the_edge(scores.astype(jnp.float64))
 
     # Whether steps can be counted by state and action, each with one parameter: the logarithm of its probability up to

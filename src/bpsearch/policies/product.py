@@ -122,10 +122,10 @@ class Product(Policy):
         return at_the_edge(jnp.concatenate([jnp.asarray(vector) for vector in found]))
 
     @in_64_bit
-    def episode_scores(self, observations: Observations, actions: Array, mask: Array) -> Array:
+    def episode_scores(self, observations: Observations, actions: Array, weights: Array) -> Array:
         """Those of the parts, one after the other."""
         find = self._compiled(_scores)
-        found = [jnp.asarray(find(part, observations, own, mask)) for part, own in self._split(actions)]
+        found = [jnp.asarray(find(part, observations, own, weights)) for part, own in self._split(actions)]
         return at_the_edge(jnp.concatenate(found, axis=1))
 
     def noisier(self, temperature: float) -> Self:
@@ -167,8 +167,8 @@ def _log_prob(policy: Policy, observations: Observations, actions: Array) -> Arr
     return policy.log_prob(observations, actions)
 
 
-def _scores(policy: Policy, observations: Observations, actions: Array, mask: Array) -> Array:
-    return policy.episode_scores(observations, actions, mask)
+def _scores(policy: Policy, observations: Observations, actions: Array, weights: Array) -> Array:
+    return policy.episode_scores(observations, actions, weights)
 
 
 _COMPILED: dict[Callable[..., Array], Callable[..., Array]] = {
