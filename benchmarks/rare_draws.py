@@ -142,10 +142,9 @@ def main() -> None:
     print("| task | probability | Monte Carlo | found | mean |\n|---|---|---|---|---|")
     for name, task in tasks:
         truth, start = float(task.truth or 0.0), time.perf_counter()
-        method = "auto" if isinstance(task.policy, bps.SoftmaxTable) else "levels"
         values = np.array(
             [
-                bps.evaluate(task.policy, task.env, options.episodes, method, estimand=task.asked, seed=seed).value
+                bps.evaluate(task.policy, task.env, options.episodes, estimand=task.asked, seed=seed).value
                 for seed in range(options.studies)
             ]
         )

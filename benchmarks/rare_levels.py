@@ -30,7 +30,7 @@ from scipy import stats
 
 import bpsearch as bps
 from benchmarks import closed_form
-from bpsearch.methods import for_failure
+from bpsearch.methods import find_method, for_event, for_policy
 from bpsearch.search import normalized
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -331,7 +331,8 @@ def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
     for name in options.tasks:
         task, (truth, _) = TASKS[name](), truth_of(name, options.reference)
         for method in options.methods:
-            chosen = for_failure(task.policy) if method == "auto" else method
+            own = for_event(task.policy, task.asked.graded) if method == "auto" else method
+            chosen = for_policy(find_method(own, task.env), task.policy)
             held = {
                 size: dict.fromkeys(("fixed n", "anytime-valid", "certified", "one-sided"), 0) for size in options.at
             }

@@ -1,7 +1,6 @@
 """Rare failures: margins, weights that a search fixes with its behavior, and the search through levels."""
 
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from bpsearch.report.words import certificate
 from bpsearch.search import Info, TableFailures
 from bpsearch.search.imitation import ByCounts
 from bpsearch.testing import check_search, enumerate_trajectories
+from whole_studies import expectation
 
 MDP = bps.envs.gridworld()
 POLICY = bps.shipped_policy("gridworld-early")
@@ -69,47 +69,6 @@ def chain(levels, p=0.1, noise=0.0):
     """Down one level with probability p each time, by an action of the policy, or the episode ends."""
     task = rare_levels.chain(levels, p, noise)
     return task.env, task.policy
-
-
-def expectation(search, mdp, policy, estimand, sizes):
-    """E of the estimate, of every batch's weight, and of the naive ratio, over all studies with batches of these sizes.
-
-    Every batch of every behavior is enumerated: whole studies are told, and each has its exact probability.
-    """
-    everything = enumerate_trajectories(mdp)
-    with np.errstate(divide="ignore"):
-        can_happen = everything.probabilities(policy.probabilities) > 0.0
-    found = np.zeros(2)
-
-    def extend(told, probability):
-        study = bps.Study(policy, search, estimand=estimand, seed=0)
-        for batch in told:
-            study.tell(study.ask().number, batch)
-        if len(told) == len(sizes):
-            told_values = [valued for _, valued in sorted(study.sequential_values().items())]
-            means = np.array([told.values.mean() for told in told_values])
-            weights = np.array([told.weight for told in told_values])
-            ratio = weights * sizes @ means / (weights @ sizes) if weights.any() else means.mean()
-            found[:] += probability * np.array([study.estimate().value, ratio])
-            return
-        behavior = study.ask().behavior
-        log_probs = np.asarray(behavior.log_prob(everything.batch.observations, everything.batch.actions))
-        log_probs = np.where(everything.batch.mask, log_probs, 0.0)
-        of_one = everything.env_probs * np.exp(log_probs.sum(axis=1))
-        possible = np.flatnonzero(can_happen & (of_one > 0.0))
-        batch = bps.Trajectories(
-            everything.batch.observations,
-            everything.batch.actions,
-            everything.batch.rewards,
-            log_probs,
-            everything.batch.mask,
-            everything.batch.final_observations,
-        )
-        for rows in product(possible, repeat=sizes[len(told)]):
-            extend([*told, batch.take(np.array(rows))], probability * np.prod(of_one[list(rows)]))
-
-    extend([], 1.0)
-    return found
 
 
 @dataclass(frozen=True)

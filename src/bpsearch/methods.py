@@ -9,17 +9,20 @@ from bpsearch._core.checks import check_integer, check_type, quote
 from bpsearch._core.plugins import find_plugin
 from bpsearch.control_variates import Scores, Starts, StartStates, TabularAdvantages, TabularModel
 from bpsearch.control_variates.choice import can_choose, can_model
+from bpsearch.control_variates.scores import MAX_PARAMETERS
 from bpsearch.envs.base import CompiledEnv
 from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.inference.choosing import ChoosingValuation
+from bpsearch.inference.failures import FailureValuation
 from bpsearch.inference.systematic import SystematicValuation
 from bpsearch.inference.valuation import Valuation
 from bpsearch.policies.base import Policy
 from bpsearch.search.adaptive import AdaptiveBPG
 from bpsearch.search.base import Search
 from bpsearch.search.closed_form import ClosedForm
+from bpsearch.search.imitation import can_imitate
 from bpsearch.search.levels import Levels
 from bpsearch.search.levels_starts import LevelsStarts
 from bpsearch.search.may_move import MayMove
@@ -72,20 +75,23 @@ def _auto(env: CompiledEnv | None) -> Method:
 
 
 def for_policy(method: Method, policy: Policy) -> Method:
-    """`auto` as it serves this policy: where another behavior may show far more, it may move; else as it is."""
-    if method.name != "auto" or not can_choose(policy):
-        return method
-    return replace(
-        method, search=MayMove(), valuation=ChoosingValuation(control_variates=method.valuation.control_variates)
-    )
+    """`auto` and `failures` as they serve this policy; other methods as they are.
 
-
-def for_failure(policy: Policy) -> str:
-    """What `auto` is for a failure of this policy, if it is known how near an episode came.
-
-    On networks levels are not shown to be better yet where failures are common (docs/rare-failures.md).
+    Where another behavior may show far more, `auto` may move. Where no model can be solved, `failures` are but levels.
     """
-    return "failures" if can_model(policy) else "levels" if policy.counts_actions else "bpg"
+    if method.name == "auto" and can_choose(policy):
+        valuation = ChoosingValuation(control_variates=method.valuation.control_variates)
+        return replace(method, search=MayMove(), valuation=valuation)
+    if isinstance(method.search, TableFailures) and not can_model(policy):
+        return replace(method, search=method.search.levels, valuation=FailureValuation(importance_sampling))
+    return method
+
+
+def for_event(policy: Policy, graded: bool) -> str:
+    """What `auto` is for an event; `graded` if it is known how near an episode came."""
+    if graded and can_imitate(policy):
+        return "failures"
+    return "bpg" if len(policy.flat) <= MAX_PARAMETERS else "auto"  # whose result says what is too large
 
 
 def _monte_carlo(env: CompiledEnv | None) -> Method:
@@ -105,7 +111,8 @@ def _levels_starts(env: CompiledEnv | None) -> Method:
 
 
 def _failures(env: CompiledEnv | None) -> Method:
-    return replace(Method.of_search(TableFailures()), name="failures")
+    search = TableFailures()
+    return Method(search, FailureValuation(search.estimator, search.model), name="failures")
 
 
 def _pdis_bpg(env: CompiledEnv | None) -> Method:

@@ -12,7 +12,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Failure, Return
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.stopping import Target
-from bpsearch.methods import AnySearch, Method, find_method, for_failure, for_policy, with_proxy
+from bpsearch.methods import AnySearch, Method, find_method, for_event, for_policy, with_proxy
 from bpsearch.policies.resolve import PolicySource
 from bpsearch.runners.choice import Workers
 from bpsearch.runners.in_process import Environment
@@ -62,7 +62,7 @@ def evaluate(
             a search through those that came near, "starts", which runs the policy from starts near the failure,
             deterministic policies too, and "levels-starts", which does both at once. All are unbiased. On tables with
             rare actions "auto" moves to the closed form where that promises far more. Of a failure "auto" is "failures"
-            if the policy is a table and it is known how near an episode came: levels, or the closed form where failures
+            if it is known how near an episode came: levels, or on tables the closed form where failures
             are common; else it is "bpg". A `Method` or a search of your own also works.
         deterministic: whether the policy takes its most likely action rather than one that is drawn, as SB3's
             `evaluate_policy` does by default. The result says which question was answered.
@@ -158,16 +158,17 @@ def choose_method(
         may_move: whether "auto" may choose who acts, and have batches that count nothing. A comparison may not: its
             policies run on common random numbers.
     """
-    is_auto = isinstance(method, str) and method == "auto"
+    by_name = isinstance(method, str)
+    is_auto = by_name and method == "auto"
     no_help = task.no_help if is_auto else ""
     if is_auto:
         # Where episodes of the policy itself may never show what is asked for, another behavior has to look for it.
         # Without action noise only the start can help.
-        searched = for_failure(task.policy) if may_move and asked.graded else "bpg"
-        method = searched if asked.event and not no_help else "auto"
+        searched = asked.event and not no_help
+        method = for_event(task.policy, may_move and asked.graded) if searched else "auto"
     found = find_method(method, task.compiled)
     found = found if proxy is None else with_proxy(found, proxy)
-    return for_policy(found, task.policy) if is_auto and may_move and not asked.event else found, no_help
+    return for_policy(found, task.policy) if by_name and may_move else found, no_help
 
 
 def run_task(

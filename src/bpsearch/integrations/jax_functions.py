@@ -214,7 +214,10 @@ def _choose(paths: list[str], leaves: list[Any], size: int, adapt: str | Sequenc
         # A critic's last layer has one output; that of a policy with one action cannot be told from it.
         if not layers or size == 1:
             return [True] * len(paths)
-        adapt = [layers[-1].rpartition("/")[0], *(path for path in paths if "log_std" in path)]
+        layer, _, _ = layers[-1].rpartition("/")
+        # Parameters that are not grouped by layers: the matrix, and what may be its bias.
+        alone = [layers[-1], *(p for p, leaf in zip(paths, leaves, strict=True) if leaf.shape == (size,))]
+        adapt = [*([layer] if layer else alone), *(path for path in paths if "log_std" in path)]
     prefixes = (adapt,) if isinstance(adapt, str) else tuple(adapt)
     chosen = [any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes) for path in paths]
     if not any(chosen):

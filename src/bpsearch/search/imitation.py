@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, PyTree
 
 from bpsearch._core.arrays import Array, NumpyArray, Observations
 from bpsearch._core.jaxtools import in_turn
-from bpsearch.control_variates.scores import check_size
+from bpsearch.control_variates.scores import MAX_PARAMETERS, check_size
 from bpsearch.policies.base import Policy
 from bpsearch.sampling.trajectories import Trajectories
 
@@ -188,6 +188,11 @@ def _scores(policy: Policy, observations: Observations, actions: Array, mask: Ar
 
 
 _jitted_scores = in_turn(jax.jit(_scores))
+
+
+def can_imitate(policy: Policy) -> bool:
+    """Whether policies of this kind can be fitted: those without a memory, of no more than so many numbers."""
+    return not policy.remembers and (policy.counts_actions or len(policy.flat) <= MAX_PARAMETERS)
 
 
 def imitation_of(policy: Policy) -> Imitation:

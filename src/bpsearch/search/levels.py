@@ -26,6 +26,7 @@ LOOK_AROUND = 2  # batches in a row that do not raise the level, before one look
 AT_LEAST_EVERY = 4  # so many batches one looks around, as long as no failure has been seen
 COMMON = 0.2  # of a batch: failures worth so many equally weighted episodes are enough to count
 VISIBLE = 0.01  # a probability of failures that episodes of the policy itself show often enough
+SEVERAL = 3.0  # equally weighted failures by which the first batch tells that
 GROWTH = 1.3  # by which failures must become more common for another batch of preparation to be worth it
 SPREAD = 0.1  # of the weights, as a variance: below it there is nothing that a shift could remove
 PATIENCE = 5  # batches with failures after which episodes count in any case
@@ -99,14 +100,18 @@ class Levels(Search[LevelsState]):
     Attributes:
         quantile: the share of a batch that its target should be worth.
         defensive: α, the share of episodes that the evaluation policy itself runs, in (0, 1).
+        careful: the same where episodes count, if that is more. With a half of them no weight exceeds 2: nothing that
+            the search does not know can make the estimate more than twice as bad as the policy itself would.
     """
 
     quantile: float = 0.05
     defensive: float = 0.2
+    careful: float = 0.0
 
     def __post_init__(self) -> None:
         check_real("quantile", self.quantile, above=0.0, high=0.5)
         check_real("defensive", self.defensive, above=0.0, high=0.99)
+        check_real("careful", self.careful, low=0.0, high=0.99)
 
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> LevelsState:
@@ -159,16 +164,20 @@ class Levels(Search[LevelsState]):
         happened = find_failures(state, batch)
         target, level = self.find_target(state, batch, weights)
 
+        common = _worth(weights * happened) / len(batch)
+        told = state.prepared > 0 or common * len(batch) >= SEVERAL
+        visible = bool(told and weights @ happened >= VISIBLE * len(batch))
+        ready = visible or self._is_prepared(state, common, len(batch))
+        counting = bool(state.counting) or (bool(happened.any()) and level == math.inf and ready)
+        share = max(self.defensive, self.careful) if counting else self.defensive
         predicted = np.asarray(state.predicted)
         if target.any():
-            predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target)
+            predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target, share)
         # What was above the old level need not be above the new one; what was below it is not.
         fade = (1.0, 1.0) if level == state.level else (0.0 if level > state.level else MEMORY, MEMORY)
         imitation, drawn = imitation_of(evaluation), np.exp(weigh_episodes(component, batch))
         known = imitation.add(state.known, component, batch, target, weights, drawn, fade)
 
-        common = _worth(weights * happened) / len(batch)
-        ready = self._is_prepared(state, common, float(weights @ happened) / len(batch), len(batch))
         state = replace(
             state,
             candidates=imitation.fit(known, evaluation, component),
@@ -179,9 +188,9 @@ class Levels(Search[LevelsState]):
             stalled=np.int64(0 if level > state.level else state.stalled + 1),
             common=np.float64(common),
             prepared=np.int64(state.prepared + (happened.any() and level == math.inf)),
-            counting=np.bool_(state.counting or (happened.any() and level == math.inf and ready)),
+            counting=np.bool_(counting),
         )
-        state, explained = self._choose(state)
+        state, explained = self._choose(state, share, visible)
         shift = find_shift(state, happened, log_weights, weigh_actions(state, batch, log_weights))
         state = replace(state, shift=np.float64(shift))
         values = weights * happened
@@ -228,6 +237,7 @@ class Levels(Search[LevelsState]):
         batch: Trajectories,
         log_weights: Float[NumpyArray, " episodes"],
         target: Bool[NumpyArray, " episodes"],
+        share: float,
     ) -> Float[NumpyArray, " candidates"]:
         """(J + 1,), Σ_target w π_e/μ of the mixture with each candidate, and with π_e itself.
 
@@ -236,19 +246,21 @@ class Levels(Search[LevelsState]):
         shares = np.exp(log_weights) * target
         shares *= shares.sum() / (shares @ shares)
         vectors = np.asarray(state.candidates)
-        candidates = (replace(state, parameters=vector, share=np.float64(self.defensive)) for vector in vectors)
+        candidates = (replace(state, parameters=vector, share=np.float64(share)) for vector in vectors)
         found = [shares @ np.exp(weigh_actions(candidate, batch, log_weights)) for candidate in candidates]
         return np.array([*found, shares.sum()])
 
-    def _is_prepared(self, state: LevelsState, common: float, probability: float, episodes: int) -> bool:
+    def _is_prepared(self, state: LevelsState, common: float, episodes: int) -> bool:
         """Whether another batch that does not count would hardly make failures more common."""
-        visible = probability >= VISIBLE and state.prepared > 0  # and the fit has been judged once
-        if common >= COMMON or visible or state.prepared + 1 >= PATIENCE:
+        if common >= COMMON or state.prepared + 1 >= PATIENCE:
             return True
         return ENOUGH <= common * episodes <= GROWTH * float(state.common) * episodes
 
-    def _choose(self, state: LevelsState) -> tuple[LevelsState, float]:
-        """The next behavior, and the share of the second moment that it is expected to remove."""
+    def _choose(self, state: LevelsState, share: float, visible: bool) -> tuple[LevelsState, float]:
+        """The next behavior, of which π_e has this share, and the part of the second moment that it should remove.
+
+        Where failures are visible, a fit that no batch has judged yet need not act.
+        """
         policy = state.evaluation
         *judged, own = np.asarray(state.predicted)
         due = state.stalled >= LOOK_AROUND or state.batches % AT_LEAST_EVERY == 0
@@ -260,9 +272,9 @@ class Levels(Search[LevelsState]):
         new = np.allclose(judged, own, rtol=1e-6)  # the first fit, which no batch has judged yet
         best = len(judged) // 2 if new else int(np.argmin(judged))
         ratio = judged[best] / own
-        stays = not new and ratio > LARGEST_RATIO
+        stays = visible if new else ratio > LARGEST_RATIO
         vector = policy.flat if stays else state.candidates[best]
-        state = replace(state, parameters=np.asarray(vector), share=np.float64(self.defensive))
+        state = replace(state, parameters=np.asarray(vector), share=np.float64(share))
         return state, 0.0 if stays else math.nan if new else 1.0 - ratio
 
 
@@ -305,7 +317,7 @@ def find_shift(
         log_weights: log w of each.
         expected: log w', had μ' run it.
     """
-    if not state.counting or state.share == AT_RANDOM:
+    if not state.counting:
         return 0.0
     weights = np.exp(log_weights)
     both = weights * np.exp(expected)

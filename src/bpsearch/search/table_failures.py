@@ -1,6 +1,6 @@
 """Failures of tables: levels, until the closed form takes over."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -40,7 +40,7 @@ class TableFailures(Search[TableFailuresState]):
         levels: the search through levels.
     """
 
-    levels: Levels = field(default_factory=Levels)
+    levels: Levels = field(default_factory=lambda: Levels(careful=CAREFUL))
 
     @property
     def estimator(self) -> Estimator:
@@ -74,9 +74,7 @@ class TableFailures(Search[TableFailuresState]):
         """Learn from a batch, and decide who acts next."""
         check_type("batch", batch, Trajectories, "Trajectories")
         handover = state.handover.add(batch)
-        careful = handover.common or state.levels.counting
-        search = replace(self.levels, defensive=max(CAREFUL, self.levels.defensive)) if careful else self.levels
-        levels, info = search.step(state.levels, batch)
+        levels, info = self.levels.step(state.levels, batch)
         if not handover.closed:
             return TableFailuresState(handover, levels, state.logits), info
         return TableFailuresState(handover, levels, handover.behavior()), Info(info.values, info.second_moment)

@@ -160,6 +160,9 @@ def _instructions(code: CodeType) -> Iterator[str]:
             yield repr(sorted(constant, key=repr) if isinstance(constant, frozenset) else constant)
 
 
+VALUATIONS = ("valuation", "choosing", "failures", "systematic")  # the modules of inference that have one
+
+
 @cache
 def _own_classes() -> dict[str, type]:
     """The classes that methods and estimands are made of: a file can name these, and no others."""
@@ -170,9 +173,7 @@ def _own_classes() -> dict[str, type]:
     ]
     modules = [
         *map(importlib.import_module, names),
-        importlib.import_module(f"{inference.__name__}.valuation"),
-        importlib.import_module(f"{inference.__name__}.choosing"),
-        importlib.import_module(f"{inference.__name__}.systematic"),
+        *(importlib.import_module(f"{inference.__name__}.{name}") for name in VALUATIONS),
         methods,
         estimands,
     ]
