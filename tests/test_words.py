@@ -304,3 +304,13 @@ def test_the_interval_says_what_the_episodes_cannot_have_shown():
     assert roomy.savings == pytest.approx(roomy.tight_savings / 25.0)
     assert f"({significant(roomy.tight_savings)} if no rare event was missed)" in "\n".join(words.describe_lines(roomy))
     assert "with room for unseen events" in words.savings_basis(roomy)
+
+
+def test_returns_that_are_all_the_same_say_nothing_of_others():
+    found = estimate_of(np.full(600, 3.0), error=None, tight_error=None, explained=0.0)
+    assert words.alike(found).endswith("how others vary, of which there may be 0.50% (95% confidence)")
+    assert pytest.approx(0.05, rel=0.02) == 0.995**600
+    assert words.warnings(found)[0] == words.alike(found)
+    assert words.hopeless(found) == "", "there is no variance of which actions could explain a share"
+    assert words.alike(estimate_of(plain_returns())) == ""
+    assert words.alike(weighted()) == ""

@@ -20,8 +20,8 @@ from bpsearch._core.arrays import NumpyArray
 from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.valuation import Valuation, ValuedBatch, Values
 
-COMMON = 0.02  # the weighted share of failures in one half by which the other counts
-SEVERAL = 3.0  # equally weighted failures at least
+COMMON = 0.01  # the weighted share of failures in one half by which the other counts
+SEVERAL = 2.0  # equally weighted failures at least
 
 
 @dataclass(frozen=True)

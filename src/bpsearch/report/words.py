@@ -14,6 +14,7 @@ LARGE_SHARE = 0.5  # of all weight or variance, in one episode
 NOTHING_EXPLAINED = 0.03  # a share of the variance that is not worth a search
 ENOUGH_TO_JUDGE = 300  # episodes
 WORTH_SAYING = 1.05  # savings
+ROUNDING = 1e-12  # of the returns
 
 FIXED, ANYTIME, CERTIFIED = "95% interval", "95% anytime-valid interval", "95% certified interval"
 _BIASED = "no guarantee: the values are biased by a model learned from the same episodes"
@@ -231,12 +232,23 @@ def hopeless(estimate: Estimate) -> str:
     if estimate.event and not estimate.events:
         return ""  # nothing is known about a failure that was never seen
     share, episodes = estimate.explained, estimate.episodes
-    if share is None or share > NOTHING_EXPLAINED or episodes < ENOUGH_TO_JUDGE:
+    if share is None or share > NOTHING_EXPLAINED or episodes < ENOUGH_TO_JUDGE or alike(estimate):
         return ""
     return (
         f"the policy's action noise explains {max(share, 0.0):.0%} of the variance of the returns; the "
         f"rest comes from the environment and its starts, or from actions in a way that {episodes} episodes do not show"
     )
+
+
+def alike(estimate: Estimate) -> str:
+    """What is not known where all returns are the same; empty if they are not, and of events."""
+    returns, episodes = estimate.data.returns, estimate.episodes
+    if estimate.event or episodes < 2 or returns.max() - returns.min() > ROUNDING * abs(returns).max():
+        return ""
+    found = f"all {episodes} episodes had the same return: it is not known how others vary"
+    if estimate.data.weighted:
+        return found
+    return f"{found}, of which there may be {binomial_upper_bound(0, episodes, 0.95):.2%} (95% confidence)"
 
 
 def explain(estimate: Estimate) -> str:
@@ -264,6 +276,8 @@ def warnings(estimate: Estimate) -> tuple[str, ...]:
         found.append("biased, without guarantee")
     if estimate.ended == Ended.INTERRUPTED:
         found.append(f"interrupted after {estimate.episodes} episodes")
+    if alike(estimate):
+        found.append(alike(estimate))
     reasons = unreliable(estimate)
     if reasons:
         found.append("unreliable, because " + " and ".join(reasons))
