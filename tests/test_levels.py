@@ -144,6 +144,7 @@ def test_where_failures_are_common_the_closed_form_takes_over():
         study = bps.Study(task.policy, "failures", estimand=bps.Failure("return >= 1"), seed=seed)
         found = study.run(task.mdp, total=1000)
         assert bool(study.state.handover.closed)
+        assert found.weight_bound == np.inf
         errors.append((found.value - truth) ** 2)
         low, high = found.interval(0.9999)
         assert low < truth < high
@@ -157,6 +158,7 @@ def test_rare_failures_are_left_to_levels_and_a_bad_closed_form_is_left_again():
     found = study.run(mdp, total=1200)
     assert found.value == pytest.approx(1e-6, rel=0.3)
     assert not study.state.handover.closed
+    assert found.weight_bound == 5.0, "of all batches, those that count nothing included"
     assert np.exp(found.data.log_weights[found.data.counts > 0.0]).max() <= 5.0 + 1e-9
     bad = replace(
         Handover.of(policy, 1.0),

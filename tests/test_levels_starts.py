@@ -118,12 +118,12 @@ def test_the_bound_of_weights_is_that_of_all_batches():
     _, policy = two_doors()
     search = LevelsStarts()
     state = search.init(policy, 1.0)
-    of_actions = search.behavior(state).weight_bound
-    assert search.weight_bound(state) == of_actions
+    assert search.behavior(state).weight_bound == 2.0, "the first looks around; later ones have weights of 5"
+    assert search.weight_bound(state) == 5.0
     varied = replace(state, varied=np.bool_(True))
-    assert search.behavior(varied).weight_bound == of_actions
-    assert search.weight_bound(varied) == pytest.approx(5.0 * of_actions)
-    assert search.without_resets().weight_bound(varied) == of_actions
+    assert search.behavior(varied).weight_bound == 2.0
+    assert search.weight_bound(varied) == pytest.approx(25.0)
+    assert search.without_resets().weight_bound(varied) == 5.0
 
 
 def test_where_starts_tell_nothing_it_is_levels():

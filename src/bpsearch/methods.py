@@ -77,7 +77,8 @@ def _auto(env: CompiledEnv | None) -> Method:
 def for_policy(method: Method, policy: Policy) -> Method:
     """`auto` and `failures` as they serve this policy; other methods as they are.
 
-    Where another behavior may show far more, `auto` may move. Where no model can be solved, `failures` are but levels.
+    Where another behavior may show far more, `auto` may move. Without a table that can be modeled `failures` are levels
+    that no closed form takes over.
     """
     if method.name == "auto" and can_choose(policy):
         valuation = ChoosingValuation(control_variates=method.valuation.control_variates)

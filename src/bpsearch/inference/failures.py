@@ -31,7 +31,7 @@ class FailureValuation(Valuation):
     def conclude(self, state: Any, batches: Sequence[ValuedBatch]) -> Values:
         """The values, those of the first batch as two batches, and the error of their mean."""
         first, *later = batches
-        if not later:
+        if not later or len(first.values) < 2:
             return super().conclude(state, batches)
         halves = np.array_split(np.arange(len(first.values)), 2)
         shares = [float(_is_common(first, other)) for other in reversed(halves)]

@@ -149,6 +149,10 @@ class Levels(Search[LevelsState]):
         """The b with which earlier episodes let one expect the least variance."""
         return float(state.shift)
 
+    def weight_bound(self, state: LevelsState) -> float:
+        """One over the smallest share of π_e in a batch, also of those that count nothing."""
+        return 1.0 / min(self.defensive, AT_RANDOM)
+
     def weight(self, state: LevelsState) -> float:
         """0 until failures are common, then 1."""
         return float(state.counting)

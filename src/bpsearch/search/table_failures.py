@@ -1,5 +1,6 @@
 """Failures of tables: levels, until the closed form takes over."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,6 +66,11 @@ class TableFailures(Search[TableFailuresState]):
     def shift(self, state: TableFailuresState) -> float:
         """That of levels; the closed form has none."""
         return 0.0 if state.handover.closed else self.levels.shift(state.levels)
+
+    def weight_bound(self, state: TableFailuresState) -> float:
+        """That of levels; none where the closed form acts or has acted."""
+        handover = state.handover
+        return math.inf if handover.closed or handover.tried > 0 else self.levels.weight_bound(state.levels)
 
     def weight(self, state: TableFailuresState) -> float:
         """As levels say; every batch of the closed form counts."""
