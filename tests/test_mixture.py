@@ -1,5 +1,7 @@
 """The defensive mixture: bounded weights, no bias, the right gradient; first by enumeration, then by sampling."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -227,3 +229,17 @@ def test_bad_shares_are_named(share):
     for make in (lambda: bps.BPG(1.0, defensive=share), lambda: bps.AdaptiveBPG(defensive=share)):
         with pytest.raises(InvalidArgumentError, match="defensive must be"):
             make()
+
+
+def test_agents_of_sb3_are_drawn_and_recorded_by_numpy():
+    """What is recorded is what torch says of whole episodes, and does not depend on how many run side by side."""
+    pytest.importorskip("stable_baselines3")
+    agent = Path(__file__).parent / "agents" / "ppo-cartpole-v1.zip"
+    policy = bps.load_sb3(agent, "CartPole-v1", adapt="last")
+    assert policy.architecture.in_numpy is not None
+    mixture = Mixture(policy, policy.with_flat(0.7 * policy.flat), 0.3)
+    few, many = (bps.sample("CartPole-v1", mixture, episodes=40, seed=0, horizon=30, num_envs=n) for n in (3, 64))
+    np.testing.assert_array_equal(few.log_probs, many.log_probs)
+    np.testing.assert_array_equal(few.actions, many.actions)
+    again = np.asarray(mixture.log_prob(few.observations, few.actions))
+    np.testing.assert_allclose(few.log_probs[few.mask], again[few.mask], rtol=1e-9, atol=1e-12)

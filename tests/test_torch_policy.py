@@ -103,6 +103,17 @@ def test_log_probabilities_are_torchs_own(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_log_probabilities_by_numpy_are_torchs(kind: str) -> None:
+    outputs, _, head = KINDS[kind]
+    policy = policy_of(kind)
+    observations, actions, log_probs, _ = drawn(policy, 20)
+    own = policy.architecture.head
+    found = own.log_prob_from(own.arrays(Module(outputs, head)(torch.tensor(observations))), actions)
+    np.testing.assert_allclose(found, log_probs, rtol=1e-10)
+    np.testing.assert_allclose(policy.log_prob_in_blocks(observations, actions), log_probs, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_score_is_the_derivative_of_the_weighted_log_probability(kind: str) -> None:
     policy = policy_of(kind)
     observations, actions, _, _ = drawn(policy, 12)

@@ -135,6 +135,15 @@ class TorchPolicy(Policy):
             return self.act_next(uniforms, observations, memory)
         return super().act_in_blocks(uniforms, observations, memory)
 
+    def log_prob_in_blocks(self, observations: Observations, actions: Array) -> NumpyArray:
+        """NumPy keeps to the blocks by itself; torch is called for each."""
+        architecture = self.architecture
+        if architecture.in_numpy is None:
+            return super().log_prob_in_blocks(observations, actions)
+        with architecture.at(self.vector) as head:
+            arrays = architecture.in_numpy(np.asarray(observations), self.row_multiple)
+            return head.log_prob_from(arrays, np.asarray(actions))
+
     def critic(self, observations: Observations) -> NumpyArray | None:
         """What the module's `critic` expects, if it has one."""
         architecture = self.architecture

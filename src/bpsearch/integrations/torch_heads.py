@@ -61,6 +61,10 @@ class Head(ABC):
         """`draw`, by the parameters of the distribution."""
 
     @abstractmethod
+    def log_prob_from(self, arrays: Sequence[NumpyArray], actions: NumpyArray) -> NumpyArray:
+        """`log_prob`, by the parameters of the distribution."""
+
+    @abstractmethod
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """(N,), log-probabilities in 64 bit."""
 
@@ -103,6 +107,15 @@ class CategoricalHead(Head):
             total += logits[chosen, rows] - np.log(cumulative[-1])
         return self._reshape(actions + self._start), total
 
+    def log_prob_from(self, arrays: Sequence[NumpyArray], actions: NumpyArray) -> NumpyArray:
+        """The sum over parts."""
+        indices, total = actions.reshape(len(actions), -1) - self._start, np.zeros(len(actions))
+        for part, raw in enumerate(arrays):
+            logits = np.array(raw.T, order="C")
+            logits -= logits.max(axis=0)
+            total += logits[indices[:, part], np.arange(len(actions))] - np.log(np.exp(logits).sum(axis=0))
+        return total
+
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over parts."""
         indices = actions.reshape(len(actions), -1) - torch.from_numpy(self._start)
@@ -129,8 +142,13 @@ class BernoulliHead(Head):
         """A bit is set if its number is below its probability."""
         (logits,) = arrays
         bits = uniforms < 1.0 / (1.0 + np.exp(-logits))
-        log_probs = -np.logaddexp(0.0, np.where(bits, -logits, logits)).sum(axis=-1)
-        return self._reshape(bits.astype(np.int8)), log_probs
+        return self._reshape(bits.astype(np.int8)), self.log_prob_from(arrays, bits)
+
+    def log_prob_from(self, arrays: Sequence[NumpyArray], actions: NumpyArray) -> NumpyArray:
+        """The sum over bits."""
+        (logits,) = arrays
+        found: NumpyArray = -np.logaddexp(0.0, np.where(actions.reshape(logits.shape), -logits, logits)).sum(axis=-1)
+        return found
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over bits."""
@@ -166,9 +184,14 @@ class GaussianHead(Head):
         loc, scale = arrays
         normal = ndtri(np.maximum(uniforms, 2.0**-54))  # 0 would give −inf
         actions = (loc + scale * normal).astype(self.space.dtype)
-        standard = (actions - loc) / scale
-        log_probs = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
-        return self._reshape(actions), log_probs
+        return self._reshape(actions), self.log_prob_from(arrays, actions)
+
+    def log_prob_from(self, arrays: Sequence[NumpyArray], actions: NumpyArray) -> NumpyArray:
+        """The sum over components."""
+        loc, scale = arrays
+        standard = (actions.reshape(loc.shape) - loc) / scale
+        found: NumpyArray = -(0.5 * standard**2 + np.log(scale)).sum(axis=-1) - _HALF_LOG_TWO_PI * loc.shape[-1]
+        return found
 
     def log_prob(self, output: Output, actions: torch.Tensor) -> torch.Tensor:
         """The sum over components, of the action as drawn."""

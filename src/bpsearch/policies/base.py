@@ -163,6 +163,18 @@ class Policy(ABC):
         actions, log_probs, executed, after = jax.tree_util.tree_map(lambda *parts: np.concatenate(parts), *found)
         return actions, log_probs, executed, after
 
+    def log_prob_in_blocks(
+        self, observations: Observations, actions: Shaped[Array, "rows ..."]
+    ) -> Float[NumpyArray, " rows"]:
+        """`log_prob` for a multiple of `row_multiple` rows; see `act_in_blocks`."""
+        rows = len(actions)
+        found = []
+        for start in range(0, rows, self.row_multiple):
+            block = slice(start, start + self.row_multiple)
+            seen = jax.tree_util.tree_map(lambda array: array[block], observations)  # noqa: B023
+            found.append(np.asarray(self.log_prob(seen, actions[block])))
+        return np.concatenate(found)
+
     @property
     def deterministic(self) -> bool:
         """Whether the policy has no action noise at all, so that no other behavior could be of use."""

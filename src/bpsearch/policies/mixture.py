@@ -1,6 +1,6 @@
 """The defensive mixture: a behavior that runs the evaluation policy for whole episodes now and then."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
@@ -147,17 +147,41 @@ class Mixture(Policy):
         self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
     ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
         """As `sample_next`, by given random numbers."""
-        by_component = self.component.act(uniforms, observations)
-        by_evaluation = self.evaluation.act(uniforms, observations)
-        actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
-        recorded = _jitted_recorded if self.traceable else Mixture._record
-        log_probs, memory = to_numpy(recorded(self, observations, actions, memory))
+        actions, executed = self._pick(memory, *(p.act(uniforms, observations) for p in self._policies))
+        if self.traceable:
+            log_probs, memory = to_numpy(_jitted_record(self, observations, actions, memory))
+        else:
+            steps = (p.log_prob(observations, actions) for p in self._policies)
+            log_probs, memory = _advance(np, self.share, memory, *map(np.asarray, steps))
+        return actions, log_probs, executed, memory
+
+    @in_64_bit
+    def act_in_blocks(
+        self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
+    ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
+        """`act_next` for whole blocks, to which each of the two keeps as it does alone."""
+        if self.traceable:
+            return super().act_in_blocks(uniforms, observations, memory)
+        drawn = (p.act_in_blocks(uniforms, observations, ()) for p in self._policies)
+        actions, executed = self._pick(memory, *drawn)
+        steps = (p.log_prob_in_blocks(observations, actions) for p in self._policies)
+        log_probs, memory = _advance(np, self.share, memory, *steps)
         return actions, log_probs, executed, memory
 
     @in_64_bit
     def log_prob(self, observations: Observations, actions: Array) -> Array:
         """(N, T), log μ(a_t|s_t and the steps before it) of whole episodes; padding at the end does no harm."""
         return at_the_edge(_increments(self.share, *self._log_probs(observations, actions)))
+
+    @property
+    def _policies(self) -> tuple[Policy, Policy]:
+        return self.evaluation, self.component
+
+    def _pick(self, memory: Any, *drawn: Sequence[Any]) -> tuple[NumpyArray, NumpyArray]:
+        """Actions, and what is executed, of the policy that runs the episode."""
+        by_evaluation, by_component = drawn
+        actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
+        return actions, executed
 
     @in_64_bit
     def score(self, observations: Observations, actions: Array, weights: Array) -> Array:
@@ -168,29 +192,39 @@ class Mixture(Policy):
         return self.component.score(observations, actions, at_the_edge(by_step))
 
     def _log_probs(self, observations: Observations, actions: Array) -> tuple[Array, Array]:
-        of_evaluation, of_component = (
-            jnp.asarray(policy.log_prob(observations, actions), jnp.float64)
-            for policy in (self.evaluation, self.component)
-        )
-        # A step that neither policy could take is padding; infinities there would spoil the gradient before it.
-        possible = jnp.isfinite(of_evaluation) | jnp.isfinite(of_component)
-        return jnp.where(possible, of_evaluation, 0.0), jnp.where(possible, of_component, 0.0)
+        found = (jnp.asarray(p.log_prob(observations, actions), jnp.float64) for p in self._policies)
+        return _without_padding(jnp, *found)
 
     def _record(self, observations: Observations, actions: Array, memory: Any) -> tuple[Array, Any]:
         """The mixture's log-probabilities of the next actions, and the memory after them."""
-        chosen, *before = memory
-        after = [total + step for total, step in zip(before, self._log_probs(observations, actions), strict=True)]
-        return _joint(self.share, *after) - _joint(self.share, *before), (chosen, *after)
+        return _advance(jnp, self.share, memory, *self._log_probs(observations, actions))
 
 
-def _joint(share: Scalar, of_evaluation: Array, of_component: Array) -> Array:
+# In what follows `library` is NumPy or JAX's.
+
+
+def _without_padding(library: Any, of_evaluation: Array, of_component: Array) -> tuple[Array, Array]:
+    """0 at a step that neither policy could take: padding, whose infinities would spoil the gradient before it."""
+    possible = library.isfinite(of_evaluation) | library.isfinite(of_component)
+    return library.where(possible, of_evaluation, 0.0), library.where(possible, of_component, 0.0)
+
+
+def _advance(library: Any, share: Scalar, memory: Any, *steps: Array) -> tuple[Any, Any]:
+    """Log μ of the next actions, given those before, and the memory after them."""
+    chosen, *before = memory
+    after = [total + step for total, step in zip(before, _without_padding(library, *steps), strict=True)]
+    return _joint(library, share, *after) - _joint(library, share, *before), (chosen, *after)
+
+
+def _joint(library: Any, share: Scalar, of_evaluation: Array, of_component: Array) -> Any:
     """Log μ of the actions so far, from the log-probabilities of all of them under π_e and under π_θ."""
-    return jnp.logaddexp(jnp.log(share) + of_evaluation, jnp.log1p(-jnp.asarray(share)) + of_component)
+    share = library.asarray(share)
+    return library.logaddexp(library.log(share) + of_evaluation, library.log1p(-share) + of_component)
 
 
 def _increments(share: Scalar, of_evaluation: Array, of_component: Array) -> Array:
     """(N, T), how log μ changes with each step."""
-    joint = _joint(share, jnp.cumsum(of_evaluation, axis=1), jnp.cumsum(of_component, axis=1))
+    joint = _joint(jnp, share, jnp.cumsum(of_evaluation, axis=1), jnp.cumsum(of_component, axis=1))
     return jnp.diff(joint, axis=1, prepend=0.0)
 
 
@@ -198,4 +232,4 @@ def _rowwise(where: Callable[[Array, Array, Array], A], chosen: Array, one: Arra
     return where(chosen.reshape(chosen.shape + (1,) * (np.ndim(one) - chosen.ndim)), one, other)
 
 
-_jitted_recorded = jax.jit(Mixture._record)
+_jitted_record = jax.jit(Mixture._record)
