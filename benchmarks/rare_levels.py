@@ -346,10 +346,10 @@ def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
                         counts[kind] += bounds[0] <= truth <= bounds[1]
                     counts["one-sided"] += truth <= (found.upper_bound() or 1.0)
                 if (seed + 1) % 100 == 0:
-                    print(f"  {name}, {chosen}: {seed + 1} studies {held}", flush=True)
+                    print(f"  {name}, {own}: {seed + 1} studies {held}", flush=True)
             for size, counts in held.items():
                 shares = {kind: count / options.studies for kind, count in counts.items()}
-                rows.append({"task": name, "method": chosen, "studies": options.studies, "episodes": size, **shares})
+                rows.append({"task": name, "method": own, "studies": options.studies, "episodes": size, **shares})
                 print(rows[-1], flush=True)
     return rows
 

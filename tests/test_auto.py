@@ -246,3 +246,43 @@ def test_a_parameter_that_hardly_acts_throws_no_episode_off():
         ratios.append(np.var(values) / np.var(returns))
     assert np.median(ratios) < 0.7
     assert max(ratios) < 3.0
+
+
+class Unbound(Scores):
+    """Scores of no policy: what a step adds is not known."""
+
+    def steps(self, fit, which, candidate):
+        return None
+
+
+def two_of_a_kind():
+    """A hundred episodes: what moves 98 of them a little does nothing to two others, that lie far off and are alike."""
+    rng, rare = np.random.default_rng(0), np.array([7, 13])
+    scores = np.zeros((100, 2))
+    scores[:, 0] = rng.choice([-1.0, 1.0], size=100)
+    scores[rare] = [0.0, 1.0]
+    targets = 0.05 * scores[:, 0]
+    targets[rare] = 1.0
+    return rare, targets, {"scores": scores, "imagined": scores[:, None]}
+
+
+def test_a_fit_that_hangs_on_a_single_episode_is_not_applied():
+    """Whoever values one of the two has the other to learn from, and no third that could tell how wrong that is."""
+    rare, targets, summary = two_of_a_kind()
+    values = cross_fit([(Unbound(), summary)], targets).values
+    np.testing.assert_allclose(values[rare], 1.0, atol=0.2)
+    enough = np.repeat(np.arange(100), np.where(np.isin(np.arange(100), rare), 10, 1))  # ten of each tell it
+    many = {name: array[enough] for name, array in summary.items()}
+    values = cross_fit([(Unbound(), many)], targets[enough]).values
+    assert np.abs(values[np.isin(enough, rare)] - targets.mean()).max() < 0.3
+
+
+def test_what_an_applied_fit_changes_counts_against_a_candidate():
+    deviations, candidates = np.tile([0.1, -0.1], 20), np.tile([0.1, -0.1], 20)[None]
+    applied = candidates + np.eye(40)[:1]  # one more, in a single episode
+    doubts, spread = np.full(1, 2.0), np.zeros((1, 40))
+    as_judged = Judgement.of(deviations, candidates, spread).choose(doubts)
+    hanging = Judgement.of(deviations, candidates, spread, applied).choose(doubts)
+    assert as_judged[1] > 0.9
+    assert hanging[1] == pytest.approx(as_judged[1] * 0.4 / 1.4)
+    assert hanging[2] < 0.5 < as_judged[2]

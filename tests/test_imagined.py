@@ -68,11 +68,22 @@ def test_what_is_drawn_does_not_depend_on_padding_and_holds_every_action():
     policy = a_network()
     actions, scales = imagined.draw(policy, (400, 6))
     fewer, fewer_scales = imagined.draw(policy, (400, 4))
-    np.testing.assert_array_equal(actions[:, :4], fewer)
-    np.testing.assert_array_equal(scales[:, :4], fewer_scales)
-    assert set(actions.ravel()) == {0, 1, 2}
-    np.testing.assert_allclose(np.abs(scales), np.sqrt(3.0))
-    assert abs(scales.mean()) < 0.15  # six standard errors
+    np.testing.assert_array_equal(actions[:, :, :4], fewer)
+    np.testing.assert_array_equal(scales[:, :, :4], fewer_scales)
+    assert actions.shape == scales.shape == (3, 400, 6)
+    assert np.all(np.sort(actions, axis=0) == np.arange(3)[:, None, None]), "in each step every action once"
+    np.testing.assert_allclose(np.abs(scales), 1.0)
+    assert abs(scales.mean()) < 0.07  # six standard errors
+
+
+def test_few_of_many_actions_are_drawn_alike_and_no_two_the_same():
+    policy = a_network(actions=11)
+    actions, scales = imagined.draw(policy, (500, 4))
+    assert len(actions) == imagined.MOST
+    assert all(len(set(step)) == imagined.MOST for step in actions.reshape(imagined.MOST, -1).T)
+    counts = np.bincount(actions.ravel(), minlength=11)
+    assert counts.min() > 8000 / 11 - 6 * np.sqrt(8000 / 11)
+    np.testing.assert_allclose(scales**2, 11 / imagined.MOST)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +100,8 @@ def test_all_countable_actions_are_drawn_alike(space, alike):
 
     actions, scales = imagined.draw(Anyone(), (300, 5))
     assert all(space.contains(np.asarray(action, space.dtype)) for action in actions.reshape(-1, *space.shape))
-    assert len(np.unique(actions.reshape(1500, -1), axis=0)) == alike
-    np.testing.assert_allclose(scales**2, alike)
+    assert len(np.unique(actions.reshape(len(actions) * 1500, -1), axis=0)) == alike
+    np.testing.assert_allclose(scales**2, alike / len(actions))
 
 
 def test_continuous_actions_are_not_imagined():
@@ -131,7 +142,7 @@ def test_torch_and_jax_imagine_alike():
         gymnasium.spaces.Discrete(3),
     )
     seen, actions, mask = episodes(in_jax, 7, 4)
-    drawn = imagined.draw(in_jax, mask.shape)
+    drawn = [column[1] for column in imagined.draw(in_jax, mask.shape)]
     ours, theirs = (np.asarray(imagined.score(policy, seen, actions, mask, *drawn)) for policy in (in_jax, in_torch))
     order = np.r_[3:9, 0:3]  # JAX has the bias first
     np.testing.assert_allclose(ours[:, order], theirs, rtol=1e-4, atol=1e-5)
@@ -150,6 +161,19 @@ def test_a_rare_action_does_not_throw_off_a_network(family, seed):
 def test_the_spread_of_a_fit_is_that_of_imagined_scores():
     policy = a_network()
     bound = Scores().bind(policy, 1.0)
-    summary = {"scores": np.ones((4, 9)), "imagined": np.arange(36.0).reshape(4, 9)}
+    summary = {"scores": np.ones((4, 9)), "imagined": np.arange(72.0).reshape(4, 2, 9)}
     fit = np.eye(9)[None]
-    np.testing.assert_array_equal(bound.spread(fit, summary)[0], summary["imagined"].T ** 2)
+    np.testing.assert_array_equal(bound.spread(fit, summary)[0], (summary["imagined"] ** 2).sum(axis=1).T)
+
+
+def test_a_single_step_tells_all_that_the_probabilities_know():
+    """With up to four actions: Σ_k r_k r_kᵀ is the covariance itself, whatever was drawn."""
+    policy = a_network()
+    seen, actions, mask = episodes(policy, 5, 1)
+    mask[:] = True
+    batch = bps.Trajectories(seen, actions, np.zeros(mask.shape), np.zeros(mask.shape), mask)
+    found = imagined.imagined_scores(policy, batch)
+    gradients = of_all_steps(policy, seen[:, 0])
+    probabilities = np.exp(np.stack([policy.log_prob(seen[:, 0], np.full(5, a)) for a in range(3)], axis=1))
+    expected = np.einsum("na,nap,naq->npq", probabilities, gradients, gradients)
+    np.testing.assert_allclose(np.einsum("nkp,nkq->npq", found, found), expected, atol=1e-6)

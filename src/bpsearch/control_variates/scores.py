@@ -106,7 +106,7 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
     def summarize(self, batch: Trajectories) -> dict[str, NumpyArray]:
         """(N, P), the scores of the free parameters, and how often each episode met each kind of state.
 
-        Where states cannot be counted but actions can, in place of the latter the scores of imagined actions, (N, P).
+        Where states cannot be counted but actions can, the latter are (N, K, P), the scores of imagined actions.
         """
         assert self.policy is not None
         summarize = _jitted_scores if self.policy.traceable else _scores
@@ -114,7 +114,7 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         summary: dict[str, NumpyArray] = to_numpy(summarize(policy, batch.observations, batch.actions, batch.mask))
         summary["scores"] = summary["scores"][:, free]
         imagined = None if "visits" in summary else imagined_scores(policy, batch)
-        return summary if imagined is None else summary | {"imagined": imagined[:, free]}
+        return summary if imagined is None else summary | {"imagined": imagined[..., free]}
 
     def evidence(
         self, summary: dict[str, NumpyArray], targets: NumpyArray, groups: NumpyArray, count: int
@@ -133,7 +133,7 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
     def spread(self, fit: NumpyArray, summary: dict[str, NumpyArray]) -> NumpyArray | None:
         """Σ_t Var_{a~π_e(·|S_t)} vᵀ∇log π_e(a|S_t), or by imagined actions a number of that expectation."""
         if "imagined" in summary:
-            return np.asarray((fit @ summary["imagined"].T) ** 2)
+            return np.asarray(sum((fit @ one.T) ** 2 for one in np.moveaxis(summary["imagined"], 1, 0)))
         if "visits" not in summary:
             return None
         assert self.policy is not None
@@ -150,7 +150,7 @@ class Scores(ControlVariate[dict[str, NumpyArray], ScoreSums, NumpyArray]):
         products = z.T @ z
         sums = (np.asarray(len(y)), y.sum(), z.sum(axis=0), z.T @ y, products)
         if "visits" not in summary:
-            imagined = summary["imagined"][rows] if "imagined" in summary else None
+            imagined = summary["imagined"][rows].reshape(-1, z.shape[1]) if "imagined" in summary else None
             information = np.diag(np.diag(products)) if imagined is None else imagined.T @ imagined
             return ScoreSums(*sums, information, np.diag(information).mean())
         assert self.policy is not None

@@ -100,9 +100,10 @@ def cross_fit(
         apart, rows, others = _WITHOUT[fold][folds], folds == fold, folds != fold
         predictions = candidates.predictions[apart, :, np.arange(count)].T
         spread = candidates.spread[apart, :, np.arange(count)].T
+        applied = candidates.predictions[_WITHOUT[fold][fold]]
         left, kept = targets - means[apart], 1.0
         for kind in candidates.kinds:
-            judgement = Judgement.of(left[others], predictions[:, others], spread[:, others])
+            judgement = Judgement.of(left[others], predictions[:, others], spread[:, others], applied[:, others])
             best, share, gain = candidates.choose(judgement, kind)
             control, told = share * predictions[best], share**2 * spread[best]
             explained[kind] += kept * gain / FOLDS

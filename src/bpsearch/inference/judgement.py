@@ -24,6 +24,8 @@ class Judgement:
         quartics: (J,), Σ C⁴.
         unseen: (J,), how much more that should have been by the policy's own probabilities, where they tell it.
         doubtful: (J,), the square of the standard error of `unseen`.
+        influence: (J,), Σ (C' − C)², C' what would be subtracted by a fit to these episodes as well. It is large if a
+            fit hangs on a single one of them, whose like no other shows: then C is not what was judged.
     """
 
     total: Float[Scalar, ""]
@@ -34,6 +36,7 @@ class Judgement:
     quartics: Float[NumpyArray, " candidates"]
     unseen: Float[NumpyArray, " candidates"]
     doubtful: Float[NumpyArray, " candidates"]
+    influence: Float[NumpyArray, " candidates"]
 
     @classmethod
     def of(
@@ -41,8 +44,12 @@ class Judgement:
         deviations: Float[NumpyArray, " episodes"],
         candidates: Float[NumpyArray, "candidates episodes"],
         spread: Float[NumpyArray, "candidates episodes"],
+        applied: Float[NumpyArray, "candidates episodes"] | None = None,
     ) -> "Judgement":
-        """Of (n,) deviations, (J, n) candidates and what the policy tells of their squares, 0 where nothing."""
+        """Of (n,) deviations, (J, n) candidates and what the policy tells of their squares, 0 where nothing.
+
+        `applied` are (J, n), the candidates by a fit to these episodes as well; the same by default.
+        """
         squared = candidates**2
         missing = np.where(spread > 0.0, spread - squared, 0.0)
         return cls(
@@ -54,6 +61,7 @@ class Judgement:
             np.sum(squared**2, axis=-1),
             missing.sum(axis=-1),
             np.sum(missing**2, axis=-1),
+            np.zeros(len(candidates)) if applied is None else np.sum((applied - candidates) ** 2, axis=-1),
         )
 
     def select(self, candidates: Sequence[int]) -> "Judgement":
@@ -79,12 +87,13 @@ class Judgement:
         of a candidate that explains everything, half a standard error of one that explains little.
         """
         careful = self.covered - CAUTION * np.sqrt(self.residual_noise)
+        moved = self.squares + self.influence
         # Actions that these episodes have not shown, although they should have, would move a candidate further. What is
         # beyond luck counts; what may be luck can forbid a candidate, and does not decide between two.
-        squares = self.squares + beyond(self.unseen, self.doubtful)
+        squares = moved + beyond(self.unseen, self.doubtful)
         shares = np.clip(careful / np.maximum(squares, 1e-300), 0.0, 1.0)
         gains = 2.0 * shares * careful - shares**2 * squares
-        worst = 2.0 * shares * careful - shares**2 * (self.squares + np.maximum(self.unseen, 0.0))
+        worst = 2.0 * shares * careful - shares**2 * (moved + np.maximum(self.unseen, 0.0))
         gains = np.where((self.covered > doubts * np.sqrt(self.noise)) & (worst > 0.0), gains, 0.0)
         best = int(np.argmax(gains))
         if self.total == 0.0 or gains[best] <= 0.0:

@@ -171,8 +171,8 @@ class Levels(Search[LevelsState]):
         common = _worth(weights * happened) / len(batch)
         told = state.prepared > 0 or common * len(batch) >= SEVERAL
         visible = bool(told and weights @ happened >= VISIBLE * len(batch))
-        ready = visible or self._is_prepared(state, common, len(batch))
-        counting = bool(state.counting) or (bool(happened.any()) and level == math.inf and ready)
+        found = bool(happened.any()) and level == math.inf
+        counting = bool(state.counting) or visible or (found and self._is_prepared(state, common, len(batch)))
         share = max(self.defensive, self.careful) if counting else self.defensive
         predicted = np.asarray(state.predicted)
         if target.any():
@@ -191,7 +191,7 @@ class Levels(Search[LevelsState]):
             level=np.float64(level),
             stalled=np.int64(0 if level > state.level else state.stalled + 1),
             common=np.float64(common),
-            prepared=np.int64(state.prepared + (happened.any() and level == math.inf)),
+            prepared=np.int64(state.prepared + found),
             counting=np.bool_(counting),
         )
         state, explained = self._choose(state, share, visible)
