@@ -90,8 +90,8 @@ def test_networks_search_through_levels_by_default():
     counted = found.data.counts > 0.0
     assert counted.any()
     assert np.exp(found.data.log_weights[counted]).max() <= 2.0 + 1e-6
-    by_name = bps.evaluate(policy, env, 2000, "failures", seed=0, **asked)
-    assert (by_name.value, by_name.std_error) == (found.value, found.std_error)
+    by_name = bps.evaluate(policy, env, 200, "failures", seed=0, **asked)
+    np.testing.assert_array_equal(by_name.data.returns, found.data.returns[:200])
     ungraded = bps.evaluate(policy, env, 200, seed=0, failure=asked["failure"])
     assert ungraded.settings["method"] == "bpg"
 

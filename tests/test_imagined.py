@@ -52,13 +52,11 @@ def of_all_steps(policy, seen):
 def test_the_mean_of_their_products_is_the_covariance_of_scores():
     policy = a_network()
     seen, actions, mask = episodes(policy, 1, 2)
-    mask[:] = True
-    total = 0.0
-    for chosen in product(range(3), repeat=2):
-        for signs in product((-1.0, 1.0), repeat=2):
-            scales = np.sqrt(3.0) * np.array([signs])
-            r = np.asarray(imagined.score(policy, seen, actions, mask, np.array([chosen]), scales))[0]
-            total = total + np.outer(r, r) / 36.0
+    every = list(product(product(range(3), repeat=2), product((-1.0, 1.0), repeat=2)))
+    chosen, signs = (np.array(column) for column in zip(*every, strict=True))
+    alike = (np.repeat(array, len(every), axis=0) for array in (seen, actions, np.ones_like(mask)))
+    r = np.asarray(imagined.score(policy, *alike, chosen, np.sqrt(3.0) * signs))
+    total = r.T @ r / len(every)
     gradients = of_all_steps(policy, seen[0])
     probabilities = np.exp(np.stack([policy.log_prob(seen[0], np.full(2, a)) for a in range(3)], axis=1))
     np.testing.assert_allclose(total, np.einsum("ta,tap,taq->pq", probabilities, gradients, gradients), atol=1e-6)
