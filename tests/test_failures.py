@@ -11,6 +11,7 @@ from benchmarks.rare_levels import chain
 from bpsearch.estimators import importance_sampling
 from bpsearch.inference import failures
 from bpsearch.inference.failures import FailureValuation
+from bpsearch.inference.intervals import martingale_error
 from bpsearch.inference.valuation import ValuedBatch
 from bpsearch.methods import Method
 from bpsearch.search import Levels
@@ -109,3 +110,21 @@ def test_a_network_that_is_too_large_is_evaluated_and_says_so():
     assert 0.0 < found.value < 1.0
     assert found.settings["method"] == "auto"
     assert "at most 2000 parameters" in str(found)
+
+
+def test_few_failures_have_few_degrees_of_freedom():
+    """By the moments of a Bernoulli variable: the relative variance of its variance estimate is about 1/(n p)."""
+    values = [np.repeat([1.0, 0.0], [3, 97])]
+    plain, heavy = (martingale_error(values, heavy_tails=heavy) for heavy in (False, True))
+    assert heavy.variance == plain.variance
+    p, n = 0.03, 100
+    kurtosis = (p * (1 - p) ** 4 + (1 - p) * p**4) / (p * (1 - p)) ** 2
+    assert heavy.degrees_of_freedom == pytest.approx(2.0 * n / (kurtosis - 1.0))
+    assert heavy.degrees_of_freedom == pytest.approx(2.0 * 3.0, rel=0.1)
+    assert plain.degrees_of_freedom == pytest.approx(99.0)
+    rng = np.random.default_rng(0)
+    calm = [rng.normal(size=100), 2.0 * rng.normal(size=200)]
+    plain, heavy = (martingale_error(calm, heavy_tails=heavy) for heavy in (False, True))
+    assert heavy.degrees_of_freedom == pytest.approx(plain.degrees_of_freedom, rel=0.25)
+    certain = [np.repeat([1.0, 0.0], [50, 50])]  # deviations all alike: their square is known
+    assert martingale_error(certain, heavy_tails=True).degrees_of_freedom == pytest.approx(99.0)

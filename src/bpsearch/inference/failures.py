@@ -18,6 +18,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch.inference.counting import count_episodes
+from bpsearch.inference.intervals import martingale_error
 from bpsearch.inference.valuation import Valuation, ValuedBatch, Values
 
 COMMON = 0.01  # the weighted share of failures in one half by which the other counts
@@ -41,7 +42,7 @@ class FailureValuation(Valuation):
         scale = (left + sum(len(batch.values) for batch in later)) / size
         values = [*(first.values[half] for half in halves), *(batch.values for batch in later)]
         weights = [*shares, *(scale * count for count in counts)]
-        error = self._error(batches, values, weights)
+        error = martingale_error(values, weights, heavy_tails=True)
         return Values(values, weights, error, error)
 
 

@@ -35,7 +35,9 @@ class MeanError:
         return float(stats.t.ppf(0.5 + level / 2.0, self.degrees_of_freedom)) * self.std_error
 
 
-def martingale_error(batches: Sequence[NumpyArray], weights: Sequence[float] | None = None) -> MeanError | None:
+def martingale_error(
+    batches: Sequence[NumpyArray], weights: Sequence[float] | None = None, *, heavy_tails: bool = False
+) -> MeanError | None:
     """The error of the mean over all values of all batches; None if it cannot be known.
 
     The behavior of a batch is fixed before the batch, so the deviations X − ρ are martingale differences and
@@ -48,6 +50,9 @@ def martingale_error(batches: Sequence[NumpyArray], weights: Sequence[float] | N
         batches: their values.
         weights: ω_b, what an episode of each batch counts, fixed before it; 1 by default. Batches that count 0 have no
             part in it.
+        heavy_tails: whether values may be nearly all alike but for a few, as those of rare events: the degrees of
+            freedom then also follow from the kurtosis κ_b within each batch, of which the variance estimate has the
+            relative variance (κ_b − 1)/n_b. Three failures among many episodes are worth about six.
     """
     if weights is not None:
         counted = [(values, weight) for values, weight in zip(batches, weights, strict=True) if weight]
@@ -67,6 +72,10 @@ def martingale_error(batches: Sequence[NumpyArray], weights: Sequence[float] | N
     if not parts.any():
         return None
     freedom = parts.sum() ** 2 / np.sum(parts**2 / (sizes - 1))
+    if heavy_tails:
+        second, fourth = (np.add.reduceat(deviations**power, starts) / sizes for power in (2, 4))
+        doubt = np.maximum(fourth - second**2, 0.0) / np.maximum(second**2, 1e-300) / sizes
+        freedom = min(freedom, 2.0 * parts.sum() ** 2 / max(np.sum(parts**2 * doubt), 1e-300))
     return MeanError(float(parts.sum() / counts.sum() ** 2), float(freedom))
 
 
