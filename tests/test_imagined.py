@@ -102,6 +102,14 @@ def test_all_countable_actions_are_drawn_alike(space, alike):
     np.testing.assert_allclose(scales**2, alike / len(actions))
 
 
+def test_there_may_be_more_actions_than_a_whole_number_counts():
+    class Switches:
+        action_space = gymnasium.spaces.MultiBinary(70)
+
+    _, scales = imagined.draw(Switches(), (2, 3))
+    np.testing.assert_allclose(scales**2, 2.0**69)
+
+
 def test_continuous_actions_are_not_imagined():
     assert imagined.draw(bps.shipped_policy("cartpole-swingup"), (3, 2)) is None
 

@@ -53,7 +53,7 @@ def draw(policy: Policy, shape: tuple[int, ...]) -> tuple[NumpyArray, NumpyArray
     apart = np.arange(draws).reshape(-1, *(1,) * first.ndim) * sizes // draws
     actions = np.moveaxis(low + (first + apart) % sizes, 1, 2)
     signs = 2.0 * sign.integers(2, size=(*shape[::-1], draws)) - 1.0
-    return actions, np.sqrt(np.prod(sizes) / draws) * signs.T
+    return actions, np.sqrt(np.prod(sizes, dtype=np.float64) / draws) * signs.T  # of many bits no whole number
 
 
 @in_64_bit
