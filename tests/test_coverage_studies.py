@@ -1,14 +1,17 @@
 """The shortcuts of benchmarks/coverage_studies give what a study gives for the same episodes."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
 
 import bpsearch as bps
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, compiled, look, method_of, pooled
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, Told, compiled, method_of, pooled, tell
 from benchmarks.evaluators.tasks import TASKS
 from benchmarks.looks import program_of
 from bpsearch._core.jaxtools import in_64_bit, to_numpy
+from bpsearch.inference.difference import Turn
 from bpsearch.sampling.compiled import rollout
 from bpsearch.sampling.seeds import batch_key
 
@@ -20,7 +23,7 @@ def test_searches_that_run_together_say_what_a_study_says(name: str) -> None:
     task = TASKS["random-2"]()
     method = method_of(name, task.env, task.policy)
     assert program_of(method) is not None
-    (found,) = compiled(task.env, task.policy, method, 5, [3])
+    found = Told.of(compiled(task.env, task.policy, method, 5, [3]))
     study = bps.Study(task.policy, method, seed=0)
 
     @in_64_bit
@@ -28,8 +31,11 @@ def test_searches_that_run_together_say_what_a_study_says(name: str) -> None:
         key = jax.random.fold_in(jax.random.fold_in(batch_key(5), 3), number)
         return to_numpy(rollout(task.env, study.ask().behavior, key, BATCH))
 
-    told = look(study, (run(number) for number in range(LOOKS)))
-    np.testing.assert_allclose(found, told, rtol=1e-6)
+    told = Told.of([tell(study, (run(number) for number in range(LOOKS)))])
+    for ours, theirs in zip(found, told, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    estimate = study.estimate()
+    np.testing.assert_allclose(found.courses()[0, -1], [estimate.sequence.mean, estimate.sequence.half_width()], 1e-6)
 
 
 def test_studies_from_a_pool_say_what_studies_say() -> None:
@@ -41,5 +47,19 @@ def test_studies_from_a_pool_say_what_studies_say() -> None:
         for _ in range(LOOKS):
             study.ask()
         rows = np.arange(number * EPISODES, (number + 1) * EPISODES).reshape(LOOKS, BATCH)
-        told = look(study, (episodes.take(part) for part in rows))
-        np.testing.assert_allclose(found, told, rtol=1e-9)
+        told = Told.of([tell(study, (episodes.take(part) for part in rows))])
+        for ours, theirs in zip(Told.of([found]), told, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+def test_what_is_told_comes_back_from_its_file(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    turns = [
+        Turn(rng.normal(size=5), rng.normal(size=5), plain, weight) for plain, weight in ((True, 0.0), (False, 2.0))
+    ]
+    told = Told.of([turns])
+    told.write(tmp_path / "new" / "told.npz")
+    for ours, theirs in zip(Told.read(tmp_path / "new" / "told.npz"), told, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert np.isnan(told.courses()[0, 0, 0]), "a batch that does not count claims nothing"
+    assert told.courses()[0, 1, 0] == turns[1].values.mean()

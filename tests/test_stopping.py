@@ -143,7 +143,7 @@ def test_the_anytime_interval_of_an_estimate_does_not_depend_on_when_it_is_asked
     before = [study.run(MDP, episodes=100) for _ in range(3)]
     expected = [at_once.run(MDP, episodes=100).sequence for _ in range(3)]
     copied = pickle.loads(pickle.dumps(before[1]))
-    assert study.sequential_values().keys() == set(range(15))
+    assert study.turns().keys() == set(range(15))
     assert [estimate.sequence for estimate in before] == expected
     assert copied.sequence == expected[1]
     assert copied.value == before[1].value

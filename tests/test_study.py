@@ -248,7 +248,7 @@ def test_what_a_batch_counts_is_fixed_when_it_is_asked_whichever_batches_come_ba
         requests = [study.ask() for _ in range(3)]
         for number in numbers:
             study.tell(number, bps.sample(MDP, requests[number].behavior, 40, seed=4, batch=number))
-        assert all(told.weight == FIRST_WEIGHT for told in study.sequential_values().values())
+        assert all(told.weight == FIRST_WEIGHT for told in study.turns().values())
         return study.estimate()
 
     whole = told(2, 0, 1)

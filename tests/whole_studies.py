@@ -23,7 +23,7 @@ def expectation(method, mdp, policy, estimand, sizes):
         for batch in told:
             study.tell(study.ask().number, batch)
         if len(told) == len(sizes):
-            told_values = [valued for _, valued in sorted(study.sequential_values().items())]
+            told_values = [valued for _, valued in sorted(study.turns().items())]
             means = np.array([told.values.mean() for told in told_values])
             weights = np.array([told.weight for told in told_values])
             ratio = weights * sizes @ means / (weights @ sizes) if weights.any() else means.mean()

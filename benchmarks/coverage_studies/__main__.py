@@ -5,20 +5,21 @@
 Tasks are tabular: the oracle knows their values exactly. Each study has 1,000 episodes and looks after each batch of
 100. Counted is how often the asymptotic sequence holds at all looks at once, and where a study ends that stops when
 half the width is at most its median after 400 episodes in a pilot of other studies. What is in the cache is not run
-again: the same command goes on after an interrupt, and with more `--studies`.
+again: the same command goes on after an interrupt, and with more `--studies`. The cache holds the values of all
+episodes, so that the sequences, which take minutes, can be made of them again when their formula changes.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import bpsearch as bps
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, chunk_of, collect, method_of
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, Told, chunk_of, collect, method_of
 from benchmarks.evaluators.tasks import TASKS
 
 NAMES = (
@@ -38,23 +39,22 @@ STUDIES, PILOT = 0, 1  # seeds
 Cell = dict[str, Any]
 
 
-def courses(name: str, method: str, seed: int, studies: int, cache: Path | None) -> NDArray[np.float64]:
-    """(studies, looks, 2), by chunks; those in the cache are read."""
+def studies_of(name: str, method: str, seed: int, studies: int, cache: Path | None) -> Iterator[Told]:
+    """What the studies say, by chunks; those in the cache are read."""
     task = TASKS[name]()
     assert isinstance(task.env, bps.TabularMDP)
     chosen = method_of(method, task.env, task.policy)
-    found, start = [], time.process_time()
+    start = time.process_time()
     for chunk in range(-(-studies // chunk_of(chosen))):
-        path = None if cache is None else cache / f"{name}-{method}-{seed}-{chunk}.npy"
+        path = None if cache is None else cache / f"{name}-{method}-{seed}-{chunk}.npz"
         if path is not None and path.exists():
-            found.append(np.load(path))
+            yield Told.read(path)
             continue
-        found.append(np.array(collect(task.env, task.policy, chosen, seed, chunk)))
+        found = collect(task.env, task.policy, chosen, seed, chunk)
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            np.save(path, found[-1])
+            found.write(path)
+        yield found
     print(f"{name}, {method}: {time.process_time() - start:.0f} s", flush=True)
-    return np.concatenate(found)[:studies]
 
 
 def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
@@ -62,9 +62,11 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
     task = TASKS[name]()
     assert isinstance(task.env, bps.TabularMDP)
     truth = bps.oracle.value(task.env, task.policy)
-    pilot = courses(name, method, PILOT, 25, cache)
-    found = courses(name, method, STUDIES, studies, cache)
-    holds = np.abs(found[..., 0] - truth) <= found[..., 1]
+    pilot, found = (
+        np.concatenate([told.courses() for told in studies_of(name, method, seed, count, cache)])[:count]
+        for seed, count in ((PILOT, 25), (STUDIES, studies))
+    )
+    holds = ~(np.abs(found[..., 0] - truth) > found[..., 1])  # as long as nothing counts, nothing is claimed
     narrow = found[..., 1] <= np.median(pilot[:, EPISODES // BATCH * 2 // 5 - 1, 1])
     narrow[:, -1] = True
     stop = narrow.argmax(axis=1)
@@ -101,7 +103,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=2000)
     parser.add_argument("--task", choices=NAMES, action="append", help="all of them by default")
     parser.add_argument("--method", choices=METHODS, action="append", help="all of them by default")
-    parser.add_argument("--cache", type=Path, default=None, help="directory for what each study said")
+    parser.add_argument("--cache", type=Path, default=None, help="directory for the values of all episodes")
     parser.add_argument("--out", type=Path, default=None, help="directory for coverage-studies.json")
     options = parser.parse_args()
     path = None if options.out is None else options.out / "coverage-studies.json"

@@ -1,4 +1,4 @@
-"""What the asymptotic sequence says after each batch of many studies, as cheaply as each method allows.
+"""What the batches of many studies say, as cheaply as each method allows, and what a sequence makes of them.
 
 Searches that are compiled programs run in groups (`Trials`). Control variates of the policy's own episodes are fitted
 study by study, but the episodes of 25 studies come from one large batch: they are independent. All others run as
@@ -6,7 +6,8 @@ study by study, but the episodes of 25 studies come from one large batch: they a
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 import bpsearch as bps
 from benchmarks.looks import program_of
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
-from bpsearch.inference.stopping import Target
+from bpsearch.inference.difference import Turn
 from bpsearch.methods import Method, find_method, for_policy
 from bpsearch.paper.trials import Job, Trials, run_jobs
 from bpsearch.runners import InProcess
@@ -24,20 +25,63 @@ from bpsearch.search import Info
 
 LOOKS, BATCH, LEVEL = 10, 100, 0.95
 EPISODES = LOOKS * BATCH
-Course = NDArray[np.float64]  # (looks, 2): the middle and half the width after each look
 
 
-@dataclass(frozen=True)
-class Watch(Target):
-    """A target that is never reached and remembers what it was shown."""
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What sequences are told of S studies: a `Turn` for each look.
 
-    halfwidth: float | None = 1.0
-    seen: list[tuple[float, float]] = field(default_factory=list)
+    Attributes:
+        values: (S, looks, batch).
+        returns: (S, looks, batch), as they came.
+        plain: (S, looks), whether the policy itself has run the batch.
+        weights: (S, looks), what an episode counts.
+    """
 
-    def reached(self, value: float, half_width: float) -> bool:
-        """Not yet."""
-        self.seen.append((value, half_width))
-        return False
+    values: NDArray[np.float64]
+    returns: NDArray[np.float64]
+    plain: NDArray[np.bool_]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, studies: Iterable[Iterable[Turn]]) -> "Told":
+        """Of the turns of each study."""
+        every = [list(turns) for turns in studies]
+        columns = ([[getattr(turn, name) for turn in turns] for turns in every] for name in _COLUMNS)
+        return cls(*map(np.array, columns))
+
+    @classmethod
+    def read(cls, path: Path) -> "Told":
+        """What `write` wrote."""
+        with np.load(path) as stored:
+            return cls(*(stored[name] for name in _COLUMNS))
+
+    def write(self, path: Path) -> None:
+        """As one file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(path, **dict(zip(_COLUMNS, self, strict=True)))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.values, self.returns, self.plain, self.weights))
+
+    def courses(self) -> NDArray[np.float64]:
+        """(S, looks, 2): the middle and half the width of the asymptotic sequence of each study after each look."""
+        return np.array([list(_course(*rows)) for rows in zip(*self, strict=True)])
+
+
+_COLUMNS = ("values", "returns", "plain", "weight")
+
+
+def _course(
+    values: NDArray[np.float64],
+    returns: NDArray[np.float64],
+    plain: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+) -> Iterator[tuple[float, float]]:
+    sequence = AsymptoticSequence(EPISODES)
+    for x, g, own, weight in zip(values, returns, plain, weights, strict=True):
+        sequence = sequence.add(x, float(weight), g if own else None)
+        yield sequence.mean, sequence.half_width(LEVEL)
 
 
 def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:
@@ -47,38 +91,37 @@ def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:
 
 def chunk_of(method: Method) -> int:
     """How many studies are collected at once."""
-    return 25 if program_of(method) is None else 250
+    return 25 if program_of(method) is None else 50
 
 
-def collect(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, chunk: int) -> list[Course]:
-    """The courses of the studies of one chunk."""
+def collect(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, chunk: int) -> Told:
+    """The studies of one chunk."""
     size = chunk_of(method)
     numbers = list(range(chunk * size, (chunk + 1) * size))
     if program_of(method) is not None:
-        return list(compiled(env, policy, method, seed, numbers))
+        return Told.of(compiled(env, policy, method, seed, numbers))
     if isinstance(method.search, bps.OnPolicy):
-        return list(pooled(env, policy, method, pool(env, policy, method, seed, chunk, size)))
-    return [whole(env, policy, method, seed * 10**6 + number) for number in numbers]
+        return Told.of(pooled(env, policy, method, pool(env, policy, method, seed, chunk, size)))
+    return Told.of(whole(env, policy, method, seed * 10**6 + number) for number in numbers)
 
 
-def whole(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int) -> Course:
+def whole(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int) -> list[Turn]:
     """A study as people run it."""
     study = bps.Study(policy, method, estimand=bps.Return(env.discount), seed=seed)
     resets = study.decide_resets(InProcess(env), "auto")
-    batches = (
-        bps.sample(env, study.ask().behavior, BATCH, seed=seed, batch=number, resets=resets) for number in range(LOOKS)
+    return tell(
+        study,
+        (bps.sample(env, study.ask().behavior, BATCH, seed=seed, batch=n, resets=resets) for n in range(LOOKS)),
     )
-    return look(study, batches)
 
 
-def look(study: bps.Study, batches: Iterable[bps.Trajectories]) -> Course:
-    """Tell a study its batches, and look after each as a target does."""
-    watch = Watch()
+def tell(study: bps.Study, batches: Iterable[bps.Trajectories]) -> list[Turn]:
+    """Tell a study its batches."""
     study.plan_for(EPISODES)
     for number, batch in enumerate(batches):
         study.tell(number, batch)
-        study.reached(watch)
-    return np.array(watch.seen)
+    turns = study.turns()
+    return [turns[number] for number in sorted(turns)]
 
 
 def pool(
@@ -89,36 +132,31 @@ def pool(
     return bps.sample(env, policy, studies * EPISODES, seed=seed, batch=chunk, resets=resets)
 
 
-def pooled(env: bps.TabularMDP, policy: bps.Policy, method: Method, episodes: bps.Trajectories) -> Iterator[Course]:
+def pooled(env: bps.TabularMDP, policy: bps.Policy, method: Method, episodes: bps.Trajectories) -> Iterator[list[Turn]]:
     """Studies of the policy's own episodes, cut out of a pool."""
     valuation = method.valuation
     first = valuation.init(policy, env.discount)
     for study in np.arange(len(episodes)).reshape(-1, LOOKS, BATCH):
-        sequence, knowledge, found = AsymptoticSequence(EPISODES), None, []
+        knowledge, turns = None, []
         for rows in study:
             batch = valuation.value(first, episodes.take(rows))
             values, knowledge = valuation.advance(first, knowledge, batch)
-            sequence = sequence.add(values, batch.weight, valuation.plain(batch))
-            found.append((sequence.mean, sequence.half_width(LEVEL)))
-        yield np.array(found)
+            turns.append(Turn(values, batch.returns, weight=batch.weight))
+        yield turns
 
 
 def compiled(
     env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, numbers: list[int]
-) -> Iterator[Course]:
+) -> Iterator[list[Turn]]:
     """Studies of a search that is one program, many at once."""
-    program, valuation = program_of(method), method.valuation
+    program, plain = program_of(method), method.valuation.estimator.on_policy
     assert program is not None
     trials = Trials(program, LOOKS, BATCH, seed=seed, record=_values_and_returns)
     weights = [program.weight(program.init(policy, env.discount)), *[1.0] * (LOOKS - 1)]
     parts = {group[0]: record for _, group, (_, record) in run_jobs([Job(trials, env, policy, numbers)])}
     for first in sorted(parts):
         for values, returns in zip(*parts[first], strict=True):
-            sequence, found = AsymptoticSequence(EPISODES), []
-            for x, g, weight in zip(values, returns, weights, strict=True):
-                sequence = sequence.add(x, weight, g if valuation.estimator.on_policy else None)
-                found.append((sequence.mean, sequence.half_width(LEVEL)))
-            yield np.array(found)
+            yield [Turn(x, g, plain, weight) for x, g, weight in zip(values, returns, weights, strict=True)]
 
 
 def _values_and_returns(search: Any, state: Any, info: Info, batch: bps.Trajectories) -> Any:

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from bpsearch._core.arrays import NumpyArray
 from bpsearch.control_variates.modeled import ModeledState
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import AsymptoticSequence, CertifiedSequence, out_of_range
 from bpsearch.inference.cross_fitting import Knowledge
+from bpsearch.inference.difference import Turn
 from bpsearch.inference.stopping import Target
 from bpsearch.inference.valuation import Valuation, ValuedBatch
 
@@ -19,15 +19,6 @@ class _Seen:
 
     count: int = 0
     last: int = -1
-
-
-class SequentialValues(NamedTuple):
-    """The values of a batch given those before it, its returns, what an episode counts, and log ρ_{0:L}."""
-
-    values: NumpyArray
-    returns: NumpyArray
-    weight: float
-    log_weights: NumpyArray
 
 
 class Looks:
@@ -44,7 +35,7 @@ class Looks:
     def __init__(self, valuation: Valuation, state: ModeledState) -> None:
         self._valuation, self._state = valuation, state
         self._asymptotic: tuple[_Seen, AsymptoticSequence, Knowledge | None] | None = None
-        self.values: dict[int, SequentialValues] = {}  # of the batches in that sequence
+        self.turns: dict[int, Turn] = {}  # of the batches in that sequence
         self._certified: dict[tuple[float, float, float], tuple[_Seen, CertifiedSequence]] = {}
 
     def sequence(
@@ -66,8 +57,9 @@ class Looks:
         for number in new:
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
-            self.values[number] = SequentialValues(values, valued.returns, valued.weight, valued.log_weights)
-            sequence = sequence.add(values, valued.weight, self._valuation.plain(valued))
+            plain = self._valuation.plain(valued)
+            self.turns[number] = Turn(values, valued.returns, plain is not None, valued.weight, valued.log_weights)
+            sequence = sequence.add(values, valued.weight, plain)
         self._asymptotic = seen, sequence, knowledge
         return sequence
 

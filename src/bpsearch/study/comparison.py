@@ -17,7 +17,6 @@ from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, Requ
 from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison, difference_of
 from bpsearch.inference.counting import count_episodes
-from bpsearch.inference.difference import Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method
@@ -261,7 +260,7 @@ class ComparisonStudy:
         for pair, contest in zip(self.design.pairs, self.standing.contests, strict=True):
             one, other = (self.design.names[at] for at in pair)
             rounds = range(len(contest.course))
-            told = [self.studies[name].sequential_values() for name in (one, other)]
+            told = [self.studies[name].turns() for name in (one, other)]
             fixed = [min(values[number].weight for values in told) for number in rounds]
             pairs = np.diff([0, *(point.pairs for point in contest.course)])
             weights = count_episodes(fixed, pairs.tolist())
@@ -295,11 +294,11 @@ class ComparisonStudy:
         assert self.rounds == now + 1
 
     def _was_told(self, name: str) -> bool:
-        return self.rounds in self.studies[name].sequential_values()
+        return self.rounds in self.studies[name].turns()
 
     def _size(self) -> int:
         """Episodes of each policy in this round."""
-        told = [self.studies[name].sequential_values().get(self.rounds) for name in self.running]
+        told = [self.studies[name].turns().get(self.rounds) for name in self.running]
         known = [len(found.values) for found in told if found is not None]
         return known[0] if known else min(self.batch_size, self.episodes - self.done)
 
@@ -313,12 +312,7 @@ class ComparisonStudy:
     def _advance(self) -> None:
         """Count the rounds that are complete."""
         while self.running and all(map(self._was_told, self.running)):
-            turns = {}
-            for name in self.running:
-                study = self.studies[name]
-                values, returns, weight, log_weights = study.sequential_values()[self.rounds]
-                plain = study.method.valuation.estimator.on_policy
-                turns[self.design.names.index(name)] = Turn(values, returns, plain, weight, log_weights)
+            turns = {self.design.names.index(name): self.studies[name].turns()[self.rounds] for name in self.running}
             self.standing = self.standing.add(turns)
 
 

@@ -12,8 +12,9 @@ from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer, check_range, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
+from bpsearch.inference.difference import Turn
 from bpsearch.inference.estimate import Estimate
-from bpsearch.inference.looks import Looks, SequentialValues
+from bpsearch.inference.looks import Looks
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import AnySearch, Method, find_method
 from bpsearch.policies.base import Policy
@@ -307,15 +308,15 @@ class Study:
             progress, self._looks, tightest, return_range=known, ended=self._ended, no_resets=self._no_resets
         )
 
-    def sequential_values(self) -> Mapping[int, SequentialValues]:
-        """Of each batch, by its number, values given the batches asked before it, and with what.
+    def turns(self) -> Mapping[int, Turn]:
+        """What each batch says, by its number: values given the batches asked before it, and with what.
 
         No later batch changes them, unless one is told that was asked before.
         """
         progress = self._progress
         if progress.batches:
             self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
-        return self._looks.values
+        return self._looks.turns
 
     def fix(self, settings: dict[str, Any]) -> None:
         """Write down further settings of a stored study, its environment for instance, or check that they are the same.
