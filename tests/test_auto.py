@@ -9,7 +9,7 @@ import bpsearch as bps
 from bpsearch.control_variates import Scores, TabularAdvantages
 from bpsearch.control_variates.scores import STRENGTHS
 from bpsearch.inference import judgement
-from bpsearch.inference.cross_fitting import FOLDS, cross_fit
+from bpsearch.inference.cross_fitting import FOLDS, cross_fit, value_next
 from bpsearch.inference.judgement import Judgement
 from bpsearch.methods import find_method
 from enumeration import enumerate_trajectories, random_mdp, random_policy
@@ -275,6 +275,19 @@ def test_a_fit_that_hangs_on_a_single_episode_is_not_applied():
     many = {name: array[enough] for name, array in summary.items()}
     values = cross_fit([(Unbound(), many)], targets[enough]).values
     assert np.abs(values[np.isin(enough, rare)] - targets.mean()).max() < 0.3
+
+
+def test_a_fit_that_hangs_on_a_single_episode_is_not_applied_to_the_next_batch():
+    _, targets, summary = two_of_a_kind()
+    controls = [(Unbound(), summary)]
+    one, other = (np.delete(np.arange(100), rare) for rare in (7, 13))  # each knows one of the two
+
+    def part(rows):
+        return [(control, {name: array[rows] for name, array in kept.items()}) for control, kept in controls]
+
+    knowledge = cross_fit(part(one), targets[one]).knowledge
+    values, _ = value_next(part(other), targets[other], knowledge)
+    assert values[7] == pytest.approx(1.0, abs=0.25)  # 0.35 if it is applied
 
 
 def test_what_an_applied_fit_changes_counts_against_a_candidate():

@@ -51,9 +51,10 @@ class Candidates:
             {kind: members for kind, members in kinds.items() if members},
         )
 
-    def judge(self, fit: int, rows: NumpyArray, deviations: NumpyArray) -> Judgement:
-        """How well one fit predicts the deviations of the episodes `rows`."""
-        return Judgement.of(deviations[rows], self.predictions[fit][:, rows], self.spread[fit][:, rows])
+    def judge(self, fit: int, applied: int, rows: NumpyArray, deviations: NumpyArray) -> Judgement:
+        """How well one fit predicts the deviations of the episodes `rows`, which the fit `applied` knows as well."""
+        judged, used = self.predictions[fit][:, rows], self.predictions[applied][:, rows]
+        return Judgement.of(deviations[rows], judged, self.spread[fit][:, rows], used)
 
     def choose(self, judgement: Judgement, kind: str) -> tuple[int, float, float]:
         """Which candidate of a kind to subtract, how much of it, and the share of the variance that this removes."""

@@ -23,8 +23,8 @@ from bpsearch.inference.judgement import Judgement, beyond
 
 FOLDS = 5
 SMALLEST = 4 * FOLDS  # episodes; fewer teach nothing
-# The sets of folds that are left out: each fold, then each pair of folds, of which one judges for the other.
-APART: list[tuple[int, ...]] = [*((fold,) for fold in range(FOLDS)), *combinations(range(FOLDS), 2)]
+# The sets of folds that are left out: each fold; each pair of folds, of which one judges for the other; none.
+APART: list[tuple[int, ...]] = [*((fold,) for fold in range(FOLDS)), *combinations(range(FOLDS), 2), ()]
 _KEPT = np.array([[fold not in left_out for fold in range(FOLDS)] for left_out in APART])
 # By two folds, the set without both; without the one if they are the same.
 _WITHOUT = np.array([[APART.index(tuple(sorted({a, b}))) for b in range(FOLDS)] for a in range(FOLDS)])
@@ -116,7 +116,7 @@ def cross_fit(
         tuple(_add(part) for part in own),
         count,
         float(targets.sum()),
-        _add([candidates.judge(fold, folds == fold, targets - means[fold]) for fold in range(FOLDS)]),
+        _add([candidates.judge(fold, APART.index(()), folds == fold, targets - means[fold]) for fold in range(FOLDS)]),
     )
     expected = [
         control.expected_variance(summary, targets, folds, steps) if len(steps) == FOLDS else None
@@ -135,17 +135,15 @@ def value_next(
     controls: Sequence[tuple[AnyControlVariate, Any]], targets: NumpyArray, earlier: Knowledge
 ) -> tuple[NumpyArray, Knowledge]:
     """The values of a batch by what earlier ones teach, which choose as well, and what is known after it."""
-    candidates = Candidates.of(controls, [[part] for part in earlier.evidence])
     every, values = np.zeros(len(targets), int), np.array(targets, dtype=np.float64)
+    own = [control.evidence(summary, targets, every, 1)[0] for control, summary in controls]
+    fits = [[before, before + more] for before, more in zip(earlier.evidence, own, strict=True)]
+    candidates = Candidates.of(controls, fits)
     for kind in candidates.kinds:
         best, share, _ = candidates.choose(earlier.judgement, kind)
         values -= share * candidates.predictions[0, best]
-    taught = Knowledge(
-        tuple(control.evidence(summary, targets, every, 1)[0] for control, summary in controls),
-        len(targets),
-        float(targets.sum()),
-        candidates.judge(0, every == 0, targets - earlier.total / earlier.count),
-    )
+    judgement = candidates.judge(0, 1, every == 0, targets - earlier.total / earlier.count)
+    taught = Knowledge(tuple(own), len(targets), float(targets.sum()), judgement)
     return values, earlier + taught
 
 
