@@ -12,8 +12,9 @@ from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.diagnostics import Diagnostics, Episodes, diagnose
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.history import History
-from bpsearch.inference.intervals import martingale_error
+from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.stopping import Ended
+from bpsearch.inference.unseen import farthest, make_room
 from bpsearch.report import words
 from bpsearch.report.numbers import brackets, count, percent, round_to, significant, spread
 
@@ -38,7 +39,7 @@ def estimate_of(values, *, returns=None, log_weights=None, **changes):
         error=error,
         tight_error=error,
         find_sequence=lambda: sequence,
-        diagnostics=diagnose(data, batches[-1], error),
+        diagnostics=diagnose(data, batches[-1], error, error),
         history=History.of(batches, [log_weights[part] for part in parts], [1.0] * len(parts)),
         data=data,
     )
@@ -229,6 +230,34 @@ def test_reasons_not_to_trust():
     for part in ("; biased, without guarantee", "; interrupted after 600 episodes", "; unreliable, because the"):
         assert part in text
     assert not words.unreliable(estimate_of([1.0, 2.0])), "of two episodes each has half of the variance"
+
+
+def test_an_episode_is_no_reason_where_the_room_for_unseen_events_makes_the_error():
+    """Control variates leave next to nothing of this variance, and half of that is in one episode."""
+    returns = plain_returns()
+    values = returns.mean() + 0.01 * (np.arange(600) == 7)
+    data = Episodes(values, np.zeros(600), returns, np.ones(600))
+    tight, plain = martingale_error([values]), martingale_error([returns])
+    with_room = make_room(tight, plain, farthest(returns), 600)
+    assert tight.variance < with_room.variance < plain.variance
+    assert diagnose(data, values, tight, tight).largest_value_share > 0.99
+    share = diagnose(data, values, with_room, tight).largest_value_share
+    assert share == pytest.approx(np.max((returns - returns.mean()) ** 2) / np.sum((returns - returns.mean()) ** 2))
+    rare = dataclasses.replace(data, returns=np.where(np.arange(600) == 7, -1000.0, -26.4))
+    capped = make_room(tight, martingale_error([rare.returns]), farthest(rare.returns), 600)
+    assert capped.variance == martingale_error([rare.returns]).variance
+    assert diagnose(rare, values, capped, tight).largest_value_share > 0.99, "that of Monte Carlo"
+
+
+def test_an_unseen_event_is_room_enough_for_any_return_of_which_half_the_variance_hangs():
+    """So the share of the returns counts only where the error is Monte Carlo's."""
+    drawn = [np.random.default_rng(seed).standard_cauchy(200) for seed in range(20)]
+    hanging = [x for x in drawn if np.max((x - x.mean()) ** 2) > 0.5 * np.sum((x - x.mean()) ** 2)]
+    assert len(hanging) > 5
+    for returns in hanging:
+        plain = martingale_error([returns])
+        tight = MeanError(1e-9 * plain.variance, 199.0)
+        assert make_room(tight, plain, farthest(returns), 200).variance == plain.variance
 
 
 def test_where_nothing_can_be_saved_it_says_why():

@@ -18,7 +18,8 @@ class Diagnostics:
     Attributes:
         effective_sample_size: (Σ w)² / Σ w² of the episodes' importance weights.
         largest_weight_share: the largest weight's share of the sum of weights.
-        largest_value_share: the share of the sum of squared deviations that one episode has.
+        largest_value_share: the share of the squared standard error that one episode makes: by its value, or by its
+            return where the error is Monte Carlo's.
         monte_carlo_variance: estimated variance of the return of the evaluation policy; None if unknown.
         variance: estimated variance per episode over the whole study.
         final_variance: estimated variance per episode in the last batch: what the search has reached.
@@ -59,8 +60,10 @@ class Episodes:
         return not np.allclose(self.values, self.returns, atol=UNWEIGHTED)
 
 
-def diagnose(data: Episodes, final_values: NumpyArray, error: MeanError | None) -> Diagnostics:
-    """The diagnostics of a study with these episodes.
+def diagnose(
+    data: Episodes, final_values: NumpyArray, error: MeanError | None, tight_error: MeanError | None
+) -> Diagnostics:
+    """The diagnostics of a study with these episodes, and these errors with room for unseen events and without.
 
     Monte Carlo's variance is E_π[(g − ρ)²], estimated by the weighted mean of (g − ḡ)², with ḡ the weighted mean of g:
     it needs no extra episodes, and a constant added to all returns does not change it. Episodes that count nothing have
@@ -70,7 +73,6 @@ def diagnose(data: Episodes, final_values: NumpyArray, error: MeanError | None) 
     values, log_weights, returns = (part[counted] for part in (data.values, data.log_weights, data.returns))
     normalised = np.exp(log_weights - log_weights.max())
     shares = normalised / normalised.sum()
-    squares = (values - values.mean()) ** 2
     effective = float(1.0 / np.sum(shares**2))
     spread = float(shares @ (returns - shares @ returns) ** 2)
     known = effective > 1.0 + 1e-9 and spread > 0.0
@@ -79,8 +81,25 @@ def diagnose(data: Episodes, final_values: NumpyArray, error: MeanError | None) 
     return Diagnostics(
         effective_sample_size=effective,
         largest_weight_share=float(shares.max()),
-        largest_value_share=float(squares.max() / squares.sum()) if squares.any() else 0.0,
+        largest_value_share=_largest_share(values, returns[np.abs(log_weights) <= UNWEIGHTED], error, tight_error),
         monte_carlo_variance=monte_carlo,
-        variance=None if error is None else error.variance * len(data.values),
+        variance=None if tight_error is None else tight_error.variance * len(data.values),
         final_variance=None if final is None else float(final),
     )
+
+
+def _largest_share(values: NumpyArray, plain: NumpyArray, error: MeanError | None, tight: MeanError | None) -> float:
+    """Of the error's variance; `plain` are the returns of the policy's own episodes.
+
+    The room that makes up the rest is no estimate of what one episode shows. It is never more than Monte Carlo's error:
+    if one return makes half of that, then the room is as large, because it holds three times what that return adds.
+    """
+    share = _share_of_squares(values)
+    if error is None or tight is None or error.variance <= tight.variance:
+        return share
+    return max(share * tight.variance / error.variance, _share_of_squares(plain))
+
+
+def _share_of_squares(values: NumpyArray) -> float:
+    squares = (values - values.mean()) ** 2 if len(values) else values
+    return float(squares.max() / squares.sum()) if squares.any() else 0.0

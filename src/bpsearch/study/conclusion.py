@@ -55,7 +55,7 @@ def conclude(
         error=values.error,
         tight_error=values.tight_error,
         find_sequence=looks.later(told, tightest),
-        diagnostics=diagnose(data, values.batches[-1], values.tight_error),
+        diagnostics=diagnose(data, values.batches[-1], values.error, values.tight_error),
         history=History.of(
             values.batches,
             [batch.log_weights for batch in batches],
