@@ -8,7 +8,7 @@
 `false` compares policies of the same value, found by the exact oracle, and looks after every round. `power` compares
 policies that differ by 0.15 standard deviations of a return. `savings` compares trained agents, `targets` evaluates
 them until they are known precisely enough. Verdicts that are in the cache are not sought again: the same command goes
-on after an interrupt, and with more `--comparisons`.
+on after an interrupt, and with more `--comparisons`. Lai's test has rows if `sequentialized-barnard-tests` is there.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import dataclasses
 import json
 import math
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +24,9 @@ import numpy as np
 from scipy import stats
 
 import bpsearch as bps
+from benchmarks.comparisons.beside import lai_test, safe_test, separate_sequences, welch
 from benchmarks.comparisons.tasks import Pair, problems
 from benchmarks.evaluators.tasks import TASKS
-from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.difference import Decision, Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.policies import GaussianMLP
@@ -126,55 +127,21 @@ def count_false(
     return cells
 
 
-def welch(x: np.ndarray, y: np.ndarray) -> bool:
-    """The t-test for a number of episodes fixed in advance says that the first is better."""
-    found = stats.ttest_ind(x, y, equal_var=False)
-    return bool(found.pvalue < 1.0 - LEVEL and found.statistic > 0.0)
-
-
-def separate_sequences(x: np.ndarray, y: np.ndarray, size: int) -> tuple[bool, int]:
-    """Two independent evaluations, each with its own anytime-valid interval, until those do not overlap."""
-    one = other = AsymptoticSequence(len(x))
-    for at in range(0, len(x), size):
-        one, other = one.add(x[at : at + size]), other.add(y[at : at + size])
-        # Both hold at once with the level.
-        first, second = (s.interval(1.0 - (1.0 - LEVEL) / 2.0) for s in (one, other))
-        if first is not None and second is not None and (first[0] > second[1] or second[0] > first[1]):
-            return first[0] > second[1], at + size
-    return False, len(x)
-
-
-def exact_binary(x: np.ndarray, y: np.ndarray) -> tuple[bool, int]:
-    """An exact sequential test of two proportions, after every pair: the safe test of Turner, Ly and Grünwald (2024).
-
-    Each pair multiplies the capital by p(x) q(y) / (r(x) r(y)), p and q the shares of successes so far (with half a
-    success and half a failure more), r = (p + q)/2: under equal proportions a supermartingale, whatever they are.
-    """
-    capital, first, second = 0.0, 0.5, 0.5
-    for n, (a, b) in enumerate(zip(x.tolist(), y.tolist(), strict=True)):
-        p, q = first / (n + 1.0), second / (n + 1.0)
-        r = (p + q) / 2.0
-        factor = (p if a else 1 - p) * (q if b else 1 - q) / ((r if a else 1 - r) * (r if b else 1 - r))
-        capital += math.log(factor)
-        first, second = first + a, second + b
-        if capital >= math.log(1.0 / (1.0 - LEVEL)):
-            return first > second, n + 1
-    return False, len(x)
-
-
 def measure_power(
     comparisons: int, episodes: int, size: int, methods: list[str], only: list[str] | None, cache: Path | None
 ) -> list[Cell]:
     """How often the better policy is found, and from how many episodes of each."""
-    cells = []
+    cells, truncated = [], lai_test(episodes, LEVEL)
     for pair in problems(GAP, only):
         found: dict[str, list[tuple[bool, int]]] = {}
         if "mc" in methods:
             for x, _, y in zip(*returns_at_once(pair, comparisons, episodes), strict=True):  # independent evaluations
-                found.setdefault("t-test, fixed number", []).append((welch(x, y), episodes))
-                found.setdefault("two anytime-valid intervals", []).append(separate_sequences(x, y, size))
+                found.setdefault("t-test, fixed number", []).append((welch(x, y, LEVEL), episodes))
+                found.setdefault("two anytime-valid intervals", []).append(separate_sequences(x, y, size, LEVEL))
                 if set(np.unique([x, y])) <= {0.0, 1.0}:
-                    found.setdefault("exact sequential test", []).append(exact_binary(x, y))
+                    found.setdefault("exact sequential test", []).append(safe_test(x, y, LEVEL))
+                    if truncated is not None:
+                        found.setdefault("Lai's test", []).append(truncated(x, y))
         for method in methods:
             results = verdicts(pair, GAP, method, comparisons, episodes, size, cache)
             found[f"compare, {method}"] = [(verdict is Decision.BETTER, needed) for verdict, needed in results]
@@ -192,31 +159,33 @@ def still(policy: GaussianMLP) -> GaussianMLP:
     return dataclasses.replace(policy, log_std=policy.log_std - 6.0)
 
 
-def measure_savings(episodes: int, comparisons: int) -> list[Cell]:
-    """What shared seeds and control variates save, of agents of three environments."""
+def measure_savings(comparisons: int, episodes: int, methods: list[str]) -> list[Cell]:
+    """What shared seeds save, by Monte Carlo and beside control variates, of agents of three environments."""
     cells = []
     for env_id in ("pendulum-v1", "cartpole-v1", "acrobot-v1"):
         trained, half = (TASKS[f"{env_id}-{stage}"]() for stage in ("trained", "half"))
         pairs = {"trained, half-trained": (trained.policy, half.policy)}
         if isinstance(trained.policy, GaussianMLP):
             pairs["with action noise, without"] = (trained.policy, still(trained.policy))
-        for what, (one, other) in pairs.items():
+        for (what, (one, other)), method in product(pairs.items(), methods):
             found = [
-                bps.compare({"a": one, "b": other}, trained.env, episodes, "auto", seed=seed, stop_early=False)
+                bps.compare({"a": one, "b": other}, trained.env, episodes, method, seed=seed, stop_early=False)
                 for seed in range(comparisons)
             ]
             differences = [comparison.differences[0] for comparison in found]
-            cell: Cell = {"task": env_id, "policies": what, "episodes": episodes, "comparisons": comparisons}
+            cell: Cell = {"task": env_id, "policies": what, "method": method}
+            cell |= {"episodes": episodes, "comparisons": comparisons}
             names = ("savings", "tight_savings", "pairing_savings", "control_savings")
             cell |= {name: float(np.mean([getattr(d, name) for d in differences])) for name in names}
-            cell |= {"least_pairing": float(min(d.pairing_savings or 0.0 for d in differences))}
+            pairing = [d.pairing_savings for d in differences]
+            cell |= {"pairing_error": float(stats.sem(pairing)) if comparisons > 1 else math.nan}
             cells.append(cell)
             print(cell, flush=True)
     return cells
 
 
-def measure_targets(comparisons: int) -> list[Cell]:
-    """Episodes until an anytime-valid interval is as narrow as wanted, `auto` beside Monte Carlo."""
+def measure_targets(comparisons: int, methods: list[str]) -> list[Cell]:
+    """Episodes until an anytime-valid interval is as narrow as wanted."""
     cells = []
     wanted = {
         "cartpole-v1-half": 5.0,
@@ -226,7 +195,7 @@ def measure_targets(comparisons: int) -> list[Cell]:
     }
     for name, halfwidth in wanted.items():
         task = TASKS[name]()
-        for method in ("mc", "auto"):
+        for method in methods:
             found = [
                 bps.evaluate(task.policy, task.env, 20_000, method, seed=seed, target=halfwidth)
                 for seed in range(comparisons)
@@ -244,29 +213,33 @@ def main() -> None:
     parser.add_argument("--comparisons", type=int, default=200)
     parser.add_argument("--episodes", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=100)
-    parser.add_argument("--method", action="append", help="mc, certified (by Monte Carlo) and auto by default")
+    parser.add_argument(
+        "--method", action="append", help="mc, auto and, for tables, certified (by Monte Carlo) by default"
+    )
     parser.add_argument("--problem", action="append", help="all by default")
     parser.add_argument("--out", type=Path, default=None, help="directory for the numbers, as JSON")
     parser.add_argument("--cache", type=Path, default=None, help="directory for the verdicts of each comparison")
     parser.add_argument("--name", default=None, help="of the file; by default what is measured")
     options = parser.parse_args()
     count, episodes, size = options.comparisons, options.episodes, options.batch_size
-    asked = (options.method or ["mc", "certified", "auto"], options.problem, options.cache)
-    if options.what == "false":
-        cells = count_false(count, episodes, size, *asked)
-        chance = [cell for cell in cells if stats.binom.sf(round(cell["false"] * count) - 1, count, 0.05) < 1e-3]
-    else:
-        chance = []
-        if options.what == "power":
-            cells = measure_power(count, episodes, size, *asked)
-        else:
-            cells = measure_savings(episodes, count) if options.what == "savings" else measure_targets(count)
+    # The returns of agents have no range: nothing can be certified of them.
+    every = ["mc", "auto"] if options.what in ("savings", "targets") else ["mc", "certified", "auto"]
+    methods = options.method or every
+    asked = (count, episodes, size, methods, options.problem, options.cache)
+    cells = {
+        "false": lambda: count_false(*asked),
+        "power": lambda: measure_power(*asked),
+        "savings": lambda: measure_savings(count, episodes, methods),
+        "targets": lambda: measure_targets(count, methods),
+    }[options.what]()
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{options.name or options.what}.json"
         path.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
-    if chance:
-        raise SystemExit(f"more false verdicts than 5% allow (false-alarm rate 1e-3 each): {chance}")
+    wrong = [cell for cell in cells if "false" in cell]
+    beyond = [cell for cell in wrong if stats.binom.sf(round(cell["false"] * count) - 1, count, 0.05) < 1e-3]
+    if beyond:
+        raise SystemExit(f"more false verdicts than 5% allow (false-alarm rate 1e-3 each): {beyond}")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ NAMES = (
     "random-2",
     "rare-0.3",
     "rare-0.05",
+    "stochastic-early",
     "stochastic-middle",
+    "stochastic-late",
 )
 METHODS = ("mc", "auto", "as", "bpg", "pdis-bpg", "dr-bpg", "closed-form", "levels", "starts")
 STUDIES, PILOT = 0, 1  # seeds
@@ -69,7 +71,7 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
     holds = ~(np.abs(found[..., 0] - truth) > found[..., 1])  # as long as nothing counts, nothing is claimed
     narrow = found[..., 1] <= np.median(pilot[:, EPISODES // BATCH * 2 // 5 - 1, 1])
     narrow[:, -1] = True
-    stop = narrow.argmax(axis=1)
+    stop, half_width = narrow.argmax(axis=1), float(np.median(found[:, -1, 1]))
     return {
         "task": name,
         "method": method,
@@ -78,13 +80,16 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
         "stopped": float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
         "first": float(holds[:, 0].mean()),
         "last": float(holds[:, -1].mean()),
-        "half_width": float(np.median(found[:, -1, 1])),
+        "half_width": half_width if np.isfinite(half_width) else None,  # None: most studies claim nothing
         "episodes_at_stop": float(BATCH * (1 + stop).mean()),
     }
 
 
 def table(cells: list[Cell], what: str) -> str:
-    """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets."""
+    """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets.
+
+    Where most studies claim nothing it is a dash.
+    """
     known = {(cell["task"], cell["method"]): cell for cell in cells}
     methods = [method for method in METHODS if any(method == key[1] for key in known)]
     lines = [f"| task | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
@@ -93,7 +98,8 @@ def table(cells: list[Cell], what: str) -> str:
         for method in methods:
             cell = known.get((task, method))
             few = "" if cell is None or cell["studies"] >= 2000 else f" ({cell['studies']})"
-            row.append("" if cell is None else f"{100 * cell[what]:.1f}{few}")
+            share = "" if cell is None else "–" if cell["half_width"] is None else f"{100 * cell[what]:.1f}"
+            row.append(f"{share}{few}")
         lines.append(f"| {task} | {' | '.join(row)} |")
     return "\n".join(lines)
 
