@@ -36,7 +36,20 @@ NAMES = (
     "stochastic-middle",
     "stochastic-late",
 )
-METHODS = ("mc", "auto", "as", "bpg", "pdis-bpg", "dr-bpg", "closed-form", "levels", "starts")
+METHODS = (
+    "auto",
+    "mc",
+    "as",
+    "systematic",
+    "starts",
+    "bpg",
+    "pdis-bpg",
+    "dr-bpg",
+    "closed-form",
+    "levels",
+    "failures",
+    "levels-starts",
+)
 STUDIES, PILOT = 0, 1  # seeds
 Cell = dict[str, Any]
 
@@ -71,7 +84,9 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
     holds = ~(np.abs(found[..., 0] - truth) > found[..., 1])  # as long as nothing counts, nothing is claimed
     narrow = found[..., 1] <= np.median(pilot[:, EPISODES // BATCH * 2 // 5 - 1, 1])
     narrow[:, -1] = True
-    stop, half_width = narrow.argmax(axis=1), float(np.median(found[:, -1, 1]))
+    stop = narrow.argmax(axis=1)
+    # None where most studies claim nothing.
+    half_width, tight = (float(at) if np.isfinite(at) else None for at in np.median(found[:, -1, 1:], axis=0))
     return {
         "task": name,
         "method": method,
@@ -80,7 +95,8 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
         "stopped": float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
         "first": float(holds[:, 0].mean()),
         "last": float(holds[:, -1].mean()),
-        "half_width": half_width if np.isfinite(half_width) else None,  # None: most studies claim nothing
+        "half_width": half_width,
+        "tight_half_width": tight,
         "episodes_at_stop": float(BATCH * (1 + stop).mean()),
     }
 

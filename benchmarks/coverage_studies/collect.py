@@ -6,7 +6,7 @@ study by study, but the episodes of 25 studies come from one large batch: they a
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,10 @@ class Told:
         return iter((self.values, self.returns, self.plain, self.weights))
 
     def courses(self) -> NDArray[np.float64]:
-        """(S, looks, 2): the middle and half the width of the asymptotic sequence of each study after each look."""
+        """(S, looks, 3): of the asymptotic sequence of each study after each look.
+
+        Its middle, half its width, and half its width without room for unseen events.
+        """
         return np.array([list(_course(*rows)) for rows in zip(*self, strict=True)])
 
 
@@ -77,11 +80,11 @@ def _course(
     returns: NDArray[np.float64],
     plain: NDArray[np.bool_],
     weights: NDArray[np.float64],
-) -> Iterator[tuple[float, float]]:
+) -> Iterator[tuple[float, float, float]]:
     sequence = AsymptoticSequence(EPISODES)
     for x, g, own, weight in zip(values, returns, plain, weights, strict=True):
         sequence = sequence.add(x, float(weight), g if own else None)
-        yield sequence.mean, sequence.half_width(LEVEL)
+        yield sequence.mean, sequence.half_width(LEVEL), replace(sequence, own=0).half_width(LEVEL)
 
 
 def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:
