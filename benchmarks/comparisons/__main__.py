@@ -5,10 +5,11 @@
     python -m benchmarks.comparisons savings --out docs/comparing
     python -m benchmarks.comparisons targets --comparisons 2 --out docs/comparing
 
-`false` compares policies of the same value, found by the exact oracle, and looks after every round. `power` compares
-policies that differ by 0.15 standard deviations of a return. `savings` compares trained agents, `targets` evaluates
-them until they are known precisely enough. Verdicts that are in the cache are not sought again: the same command goes
-on after an interrupt, and with more `--comparisons`. Lai's test has rows if `sequentialized-barnard-tests` is there.
+`false` compares policies of the same value, found by the exact oracle, and looks after every round; of "rare loss" no
+verdict without a range can be trusted. `power` compares policies that differ by 0.15 standard deviations of a return.
+`savings` compares trained agents, `targets` evaluates them until they are known precisely enough. Verdicts that are in
+the cache are not sought again: the same command goes on after an interrupt, and with more `--comparisons`. Lai's test
+has rows if `sequentialized-barnard-tests` is installed.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from scipy import stats
 
 import bpsearch as bps
 from benchmarks.comparisons.beside import lai_test, safe_test, separate_sequences, welch
-from benchmarks.comparisons.tasks import Pair, problems
+from benchmarks.comparisons.tasks import UNSEEN, Pair, problems
 from benchmarks.evaluators.tasks import TASKS
 from bpsearch.inference.difference import Decision, Turn
 from bpsearch.inference.standing import Design, Standing
@@ -236,7 +237,7 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         path = options.out / f"{options.name or options.what}.json"
         path.write_text(json.dumps(cells, indent=1) + "\n", encoding="utf-8")
-    wrong = [cell for cell in cells if "false" in cell]
+    wrong = [cell for cell in cells if "false" in cell and (cell["problem"] != UNSEEN or cell["method"] == "certified")]
     beyond = [cell for cell in wrong if stats.binom.sf(round(cell["false"] * count) - 1, count, 0.05) < 1e-3]
     if beyond:
         raise SystemExit(f"more false verdicts than 5% allow (false-alarm rate 1e-3 each): {beyond}")

@@ -11,6 +11,8 @@ from benchmarks.coverage import failures
 from benchmarks.evaluators.tasks import TASKS
 
 OUTCOMES = ("two coins", "rare failure")  # problems whose return is 0 or 1
+TINY = 1e-9
+UNSEEN = "rare loss"  # the problem whose verdicts go wrong by what was not seen
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,27 @@ def two_coins(gap: float) -> Pair:
     return Pair("two coins", env, one, other)
 
 
+def rare_loss(gap: float, chance: float = 0.01, loss: float = 20.0) -> Pair:
+    """One policy tosses a coin for 1; the other gets a little more, and in one of a hundred episodes loses 20.
+
+    A third of all studies do not see that in their first hundred episodes. No interval that knows only what it has seen
+    can hold then.
+    """
+    rewards, transitions = np.zeros((4, 2, 4)), np.zeros((4, 2, 4))
+    transitions[0, 0] = [0.0, 0.5, 0.5, 0.0]
+    transitions[0, 1] = [0.0, (1.0 - chance) / 2.0, (1.0 - chance) / 2.0, chance]
+    transitions[1:, :, 1:] = np.eye(3)[:, None]
+    more = chance * (loss + 0.5) / (1.0 - chance)
+    rewards[0, 0], rewards[0, 1] = [0.0, 1.0, 0.0, 0.0], [0.0, 1.0 + more, more, -loss]
+    start, terminal = [1.0, 0.0, 0.0, 0.0], [False, True, True, True]
+    one, other = (bps.SoftmaxTable.from_probabilities(np.tile(p, (4, 1))) for p in ((1 - TINY, TINY), (TINY, 1 - TINY)))
+    equal = Pair(UNSEEN, bps.TabularMDP(transitions, rewards, start, terminal, horizon=1), one, other)
+    rewards[0, 0] += gap * equal.deviation
+    return Pair(UNSEEN, bps.TabularMDP(transitions, rewards, start, terminal, horizon=1), one, other)
+
+
 def problems(gap: float, only: Collection[str] | None = None) -> Iterator[Pair]:
-    """Six problems, or some of them by name; the last two have outcomes 0 and 1."""
+    """Seven problems, or some of them by name."""
 
     def ridge() -> Pair:
         env, courier = failures()
@@ -93,5 +114,6 @@ def problems(gap: float, only: Collection[str] | None = None) -> Iterator[Pair]:
         "nearly deterministic MDP": lambda: of_task("nearly deterministic MDP", "random-0"),
         "two coins": lambda: two_coins(gap),
         "rare failure": ridge,
+        UNSEEN: lambda: rare_loss(gap),
     }
     return (make() for name, make in every.items() if only is None or name in only)
