@@ -40,6 +40,9 @@ Floats = NDArray[np.float64]
 Place = tuple[jax.Array, jax.Array, jax.Array]
 
 
+KINDS = ("fixed n", "fixed n, without room", "anytime-valid", "certified", "one-sided")
+
+
 @dataclass(frozen=True)
 class Task:
     """A failure of a policy; the truth is None if only a long run knows it."""
@@ -193,6 +196,7 @@ TASKS: dict[str, Callable[[], Task]] = {
     "environment decides, 0.05": lambda: chain(1, 0.5, 0.9),
     "gridworld, return < -80": lambda: grid(-80.0),
     "gridworld, return < -150": lambda: grid(-150.0),
+    "gridworld, return < -200": lambda: grid(-200.0),
     "lane, no gusts": lambda: lane(0.0, 0.83),
     "lane, gusts": lambda: lane(1.0, 0.88),
     "hover, gusts exposed": hover,
@@ -333,18 +337,21 @@ def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
         for method in options.methods:
             own = for_event(task.policy, task.asked.graded) if method == "auto" else method
             chosen = for_policy(find_method(own, task.env), task.policy)
-            held = {
-                size: dict.fromkeys(("fixed n", "anytime-valid", "certified", "one-sided"), 0) for size in options.at
-            }
+            held = {size: dict.fromkeys(KINDS, 0) for size in options.at}
             for seed in range(options.studies):
                 study = bps.Study(task.policy, chosen, estimand=task.asked, seed=seed)
                 for size, counts in held.items():
                     found = study.run(task.env, total=size)
-                    ends = (found.interval(), found.anytime_interval() or (0.0, 1.0), found.certified_interval())
-                    for kind, bounds in zip(counts, ends, strict=False):
-                        assert bounds is not None
-                        counts[kind] += bounds[0] <= truth <= bounds[1]
-                    counts["one-sided"] += truth <= (found.upper_bound() or 1.0)
+                    ends = (
+                        found.interval(),
+                        found.tight_interval(),
+                        found.anytime_interval(),
+                        found.certified_interval(),
+                        (0.0, found.upper_bound()),
+                    )
+                    for kind, bounds in zip(KINDS, ends, strict=True):
+                        low, high = bounds or (0.0, 1.0)
+                        counts[kind] += low <= truth <= (1.0 if high is None else high)
                 if (seed + 1) % 100 == 0:
                     print(f"  {name}, {own}: {seed + 1} studies {held}", flush=True)
             for size, counts in held.items():

@@ -36,12 +36,14 @@ class Told:
         returns: (S, looks, batch), as they came.
         plain: (S, looks), whether the policy itself has run the batch.
         weights: (S, looks), what an episode counts.
+        missing: (S, looks), how far an event may lie that the search has not found.
     """
 
     values: NDArray[np.float64]
     returns: NDArray[np.float64]
     plain: NDArray[np.bool_]
     weights: NDArray[np.float64]
+    missing: NDArray[np.float64]
 
     @classmethod
     def of(cls, studies: Iterable[Iterable[Turn]]) -> "Told":
@@ -62,7 +64,7 @@ class Told:
         np.savez(path, **dict(zip(_COLUMNS, self, strict=True)))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.values, self.returns, self.plain, self.weights))
+        return iter((self.values, self.returns, self.plain, self.weights, self.missing))
 
     def courses(self) -> NDArray[np.float64]:
         """(S, looks, 3): of the asymptotic sequence of each study after each look.
@@ -72,7 +74,7 @@ class Told:
         return np.array([list(_course(*rows)) for rows in zip(*self, strict=True)])
 
 
-_COLUMNS = ("values", "returns", "plain", "weight")
+_COLUMNS = ("values", "returns", "plain", "weight", "missing")
 
 
 def _course(
@@ -80,11 +82,13 @@ def _course(
     returns: NDArray[np.float64],
     plain: NDArray[np.bool_],
     weights: NDArray[np.float64],
+    missing: NDArray[np.float64],
 ) -> Iterator[tuple[float, float, float]]:
     sequence = AsymptoticSequence(EPISODES)
-    for x, g, own, weight in zip(values, returns, plain, weights, strict=True):
-        sequence = sequence.add(x, float(weight), g if own else None)
-        yield sequence.mean, sequence.half_width(LEVEL), replace(sequence, own=0).half_width(LEVEL)
+    for x, g, own, weight, distance in zip(values, returns, plain, weights, missing, strict=True):
+        sequence = sequence.add(x, float(weight), g if own else None, float(distance))
+        tight = replace(sequence, own=0, missing=0.0)
+        yield sequence.mean, sequence.half_width(LEVEL), tight.half_width(LEVEL)
 
 
 def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:

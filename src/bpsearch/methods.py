@@ -15,7 +15,7 @@ from bpsearch.envs.tabular import TabularMDP
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimators import advantage_sum, doubly_robust, importance_sampling, per_decision
 from bpsearch.inference.choosing import ChoosingValuation
-from bpsearch.inference.failures import FailureValuation
+from bpsearch.inference.failures import EventValuation, FailureValuation
 from bpsearch.inference.systematic import SystematicValuation
 from bpsearch.inference.valuation import Valuation
 from bpsearch.policies.base import Policy
@@ -65,7 +65,8 @@ class Method:
     @classmethod
     def of_search(cls, search: AnySearch) -> "Method":
         """A search with the estimator that its behaviors are made for."""
-        return cls(search, Valuation(search.estimator, getattr(search, "model", None)))
+        valuation = EventValuation if search.for_events else Valuation
+        return cls(search, valuation(search.estimator, getattr(search, "model", None)))
 
 
 def _auto(env: CompiledEnv | None) -> Method:
@@ -104,11 +105,11 @@ def _bpg(env: CompiledEnv | None) -> Method:
 
 
 def _levels(env: CompiledEnv | None) -> Method:
-    return Method(Levels(), Valuation(importance_sampling), name="levels")
+    return Method(Levels(), EventValuation(importance_sampling), name="levels")
 
 
 def _levels_starts(env: CompiledEnv | None) -> Method:
-    return Method(LevelsStarts(), Valuation(importance_sampling), name="levels-starts")
+    return Method(LevelsStarts(), EventValuation(importance_sampling), name="levels-starts")
 
 
 def _failures(env: CompiledEnv | None) -> Method:

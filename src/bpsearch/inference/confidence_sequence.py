@@ -202,6 +202,7 @@ class AsymptoticSequence:
         own_plain: the same of their returns.
         own_squares: Σ ω².
         returns: the sum, the smallest and the largest of these returns.
+        missing: how far an event may lie that a search has not found (`missing`).
     """
 
     tightest: int
@@ -214,14 +215,18 @@ class AsymptoticSequence:
     own_plain: float = 0.0
     own_squares: float = 0.0
     returns: tuple[float, float, float] = (0.0, math.inf, -math.inf)
+    missing: float = 0.0
 
-    def add(self, values: NumpyArray, weight: float = 1.0, returns: NumpyArray | None = None) -> "AsymptoticSequence":
+    def add(
+        self, values: NumpyArray, weight: float = 1.0, returns: NumpyArray | None = None, missing: float = 0.0
+    ) -> "AsymptoticSequence":
         """The sequence after another batch.
 
         Args:
             values: of the batch.
             weight: what each of its episodes counts; with 0 nothing changes.
             returns: as they came, if the evaluation policy itself collected them; None if the values are weighted.
+            missing: how far an event may lie that none of all episodes so far has shown.
         """
         if weight == 0.0:
             return self
@@ -233,6 +238,7 @@ class AsymptoticSequence:
             weight=self.weight + weight * count,
             total=self.total + weight * float(np.sum(values)),
             reduced=self.reduced + spread,
+            missing=missing,
         )
         if returns is None:
             return after
@@ -254,9 +260,12 @@ class AsymptoticSequence:
 
     @property
     def variance(self) -> float:
-        """V, with room where the policy itself collected episodes; never more than their returns vary."""
+        """V, with room for what was not seen.
+
+        Where the policy itself collected episodes there is never more of it than their returns vary.
+        """
         if not self.own:
-            return self.reduced
+            return self.reduced + PSEUDO_EPISODES * self.missing**2
         room = min(PSEUDO_EPISODES * self.distance**2, self.own_plain - self.own_reduced)
         return self.reduced + max(room, 0.0)
 

@@ -18,7 +18,7 @@ from bpsearch._core.arrays import NumpyArray
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.intervals import MeanError, martingale_error
-from bpsearch.inference.unseen import PSEUDO_EPISODES, farthest, make_room
+from bpsearch.inference.unseen import PSEUDO_EPISODES, farthest, make_room, widen
 
 FEWEST = 30  # pairs; no verdict from fewer, whose spread says too little
 CLEARLY = 2.0  # standard errors by which sharing seeds must have done harm before it ends
@@ -58,6 +58,7 @@ class Turn:
         plain: whether the policy itself collected them, so that no return is weighted.
         weight: what an episode counts; fixed before the comparison.
         log_weights: (N,), log ρ_{0:L}; None if no return is weighted.
+        missing: how far an event may lie that none of the episodes so far has shown.
     """
 
     values: Float64[NumpyArray, " episodes"]
@@ -65,6 +66,7 @@ class Turn:
     plain: bool = True
     weight: float = 1.0
     log_weights: Float64[NumpyArray, " episodes"] | None = None
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -139,15 +141,15 @@ class DifferenceSequence:
             means = (self.one.mean, self.other.mean) if self.pairs else (0.0, 0.0)
             pairing = pairing.add(one.values, other.values, means)
         return DifferenceSequence(
-            self.difference.add(one.values - other.values, weight),
-            self.one.add(one.values, weight, one.returns if one.plain else None),
-            self.other.add(other.values, weight, other.returns if other.plain else None),
+            self.difference.add(one.values - other.values, weight, missing=math.hypot(one.missing, other.missing)),
+            self.one.add(one.values, weight, one.returns if one.plain else None, one.missing),
+            self.other.add(other.values, weight, other.returns if other.plain else None, other.missing),
             pairing,
         )
 
     @property
     def pairs(self) -> int:
-        """How many pairs of episodes there are."""
+        """How many pairs of episodes count."""
         return self.difference.episodes
 
     @property
@@ -158,8 +160,8 @@ class DifferenceSequence:
     @property
     def variance(self) -> float:
         """V."""
-        own, plain = self.difference.reduced, self.one.plain + self.other.plain
-        if not math.isfinite(plain):
+        own, plain = self.difference.variance, self.one.plain + self.other.plain
+        if not (self.pairs and math.isfinite(plain)):
             return own
         distance = max(self.one.distance, self.other.distance)
         return max(own, min(own + PSEUDO_EPISODES * distance**2, plain))
@@ -180,7 +182,7 @@ class DifferenceSequence:
 
     def half_width(self, level: float = 0.95) -> float:
         """Half the width of the interval of this level; infinite while nothing has varied."""
-        return replace(self.difference, reduced=self.variance).half_width(level)
+        return replace(self.difference, reduced=self.variance, missing=0.0).half_width(level)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
         """The interval of this level; None while nothing has varied."""
@@ -216,7 +218,7 @@ def paired_error(one: Side, other: Side, weights: Sequence[float]) -> tuple[Mean
     """
     tight = martingale_error([x - y for x, y in zip(one.values, other.values, strict=True)], weights)
     if not (one.plain and other.plain):
-        return tight, tight
+        return widen(tight, one.room + other.room), tight
     plain = add_errors(martingale_error(one.returns, weights), martingale_error(other.returns, weights))
     pairs = sum(map(len, one.returns))
     distance = max(farthest(np.concatenate(side.returns)) for side in (one, other))

@@ -1,7 +1,7 @@
 """Looking after every batch at a cost that does not grow with the batches before."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bpsearch.control_variates.modeled import ModeledState
@@ -24,6 +24,7 @@ class _Seen:
 class Looks:
     """The sequences of intervals of a study, extended by the batches that have come since the last look.
 
+    Only what may be missing of an event that a search looks for is asked of all batches again (`Valuation.missing`).
     Batches enter in the order of asking. One that is told late, between batches that have entered already, makes the
     sequences begin again. A look that is interrupted leaves everything as it was.
 
@@ -58,8 +59,11 @@ class Looks:
             valued = batch(number)
             values, knowledge = self._valuation.advance(self._state, knowledge, valued)
             plain = self._valuation.plain(valued)
-            self.turns[number] = Turn(values, valued.returns, plain is not None, valued.weight, valued.log_weights)
-            sequence = sequence.add(values, valued.weight, plain)
+            turn = Turn(values, valued.returns, plain is not None, valued.weight, valued.log_weights)
+            self.turns[number] = turn
+            if valued.weight:
+                self.turns[number] = turn = replace(turn, missing=self._valuation.missing(self.turns.values()))
+            sequence = sequence.add(values, valued.weight, plain, turn.missing)
         self._asymptotic = seen, sequence, knowledge
         return sequence
 

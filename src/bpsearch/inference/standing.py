@@ -78,7 +78,15 @@ class Design:
 
 @dataclass(frozen=True)
 class Point:
-    """A difference after a round: pairs so far, the middle of its interval, half its width, and the decision."""
+    """A difference after a round.
+
+    Attributes:
+        pairs: of episodes so far, those included that only explored.
+        mean: the middle of its interval.
+        half_width: half its width.
+        decision: the first that could be made.
+        shared: whether both policies had the same seeds in this round.
+    """
 
     pairs: int
     mean: float
@@ -113,7 +121,8 @@ class Contest:
         decision = self.decision
         if decision is Decision.UNDECIDED:
             decision = judge.decide(level, design.margin)
-        point = Point(sequence.pairs, judge.middle(level), judge.half_width(level), decision, shared)
+        pairs = (self.course[-1].pairs if self.course else 0) + len(one.values)
+        point = Point(pairs, judge.middle(level), judge.half_width(level), decision, shared)
         closed = self.closed or (design.stop_early and _is_enough(design, point))
         return Contest(sequence, certified, decision, closed, (*self.course, point))
 

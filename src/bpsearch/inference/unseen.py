@@ -62,8 +62,15 @@ def make_room(reduced: MeanError | None, plain: MeanError | None, distance: floa
         return plain if own <= plain.variance else reduced
     if reduced is None or own == 0.0:
         return MeanError(variance, plain.degrees_of_freedom)
-    # Welch and Satterthwaite's: what is added is not estimated.
-    return MeanError(variance, reduced.degrees_of_freedom * (variance / own) ** 2)
+    return widen(reduced, variance - own)
+
+
+def widen(error: MeanError | None, room: float) -> MeanError | None:
+    """The error with more variance, which is not estimated (Welch and Satterthwaite); None if there is none."""
+    if error is None or not room:
+        return error
+    variance = error.variance + room
+    return MeanError(variance, error.degrees_of_freedom * (variance / error.variance) ** 2)
 
 
 def at_least(error: MeanError | None, expected: float, episodes: int) -> MeanError | None:

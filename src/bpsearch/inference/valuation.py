@@ -1,6 +1,6 @@
 """How episodes are valued: from batches, and what was fixed when they were asked, to values and their error."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from bpsearch.estimators.base import ON_POLICY_TOLERANCE, Estimator, check_on_po
 from bpsearch.estimators.on_policy import monte_carlo
 from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.cross_fitting import CrossFit, Knowledge, cross_fit, value_next
+from bpsearch.inference.difference import Turn
 from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
 from bpsearch.policies.base import Policy
@@ -221,6 +222,10 @@ class Valuation:
                 "nothing can be certified here: certified intervals need episodes that are independent of each other, "
                 "and the starts of these are chosen together; use another method, 'auto' for instance"
             )
+
+    def missing(self, turns: Iterable[Turn]) -> float:
+        """How far an event may lie that a search has not found, if the values are those of one that it looks for."""
+        return 0.0
 
     def plain(self, batch: ValuedBatch) -> NumpyArray | None:
         """The returns of a batch, if the evaluation policy itself has run it."""

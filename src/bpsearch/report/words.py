@@ -70,10 +70,10 @@ def interval_kind(estimate: Estimate) -> str:
         return f"{fixed}, which this one was not: it ended by {_ENDS[estimate.ended]}"
     if estimate.counted:
         return f"exact, {fixed}"
-    if estimate.data.weighted:
-        return f"approximate, {fixed}; too narrow if a few importance weights are much larger than the others"
     if roomy(estimate):
         return f"approximate, {fixed}; {room(estimate)}"
+    if estimate.data.weighted:
+        return f"approximate, {fixed}; too narrow if a few importance weights are much larger than the others"
     return f"approximate, {fixed}; too narrow if rare episodes that have not come yet make most of the variance"
 
 
@@ -90,6 +90,11 @@ def room(estimate: Estimate) -> str:
     likely = percent(binomial_upper_bound(0, estimate.episodes, 0.95))
     tight = estimate.tight_interval()
     known = "" if tight is None else f"; {brackets(tight, estimate.value)} if there are no such events"
+    if estimate.event and estimate.data.weighted:
+        return (
+            f"the failures that were found have weights of which a few make the sum, so that there may be others, "
+            f"which the search has not found, and there is room for three of those{known}"
+        )
     return (
         f"an event that none of {_episodes(estimate)} showed may have a probability of up to {likely}, and there is "
         f"room for one that moves the return at least as far as any was seen to lie{known}"

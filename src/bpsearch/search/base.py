@@ -59,6 +59,8 @@ class Search(ABC, Generic[State]):
 
     # Whether the behavior may change from batch to batch. If not, later batches need not wait for earlier ones.
     moves: ClassVar[bool] = True
+    # Whether it looks for an event: what it has not found may be there all the same (`inference.missing`).
+    for_events: ClassVar[bool] = False
 
     @property
     def estimator(self) -> Estimator:

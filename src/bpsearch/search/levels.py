@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import jax
 import numpy as np
@@ -103,6 +104,8 @@ class Levels(Search[LevelsState]):
         careful: the same where episodes count, if that is more. With a half of them no weight exceeds 2: nothing that
             the search does not know can make the estimate more than twice as bad as the policy itself would.
     """
+
+    for_events: ClassVar[bool] = True
 
     quantile: float = 0.05
     defensive: float = 0.2

@@ -1,7 +1,7 @@
 """Rare failures by levels, from starts that are chosen: one search of behaviors and starts."""
 
 from dataclasses import dataclass, field
-from typing import Self
+from typing import ClassVar, Self
 
 import jax
 import numpy as np
@@ -76,6 +76,8 @@ class LevelsStarts(Search[LevelsStartsState]):
         starts: the search of starts.
         resets: whether the environment may be reset to offer starts; if not, this is `Levels`.
     """
+
+    for_events: ClassVar[bool] = True
 
     levels: Levels = field(default_factory=Levels)
     starts: StartSearch = field(default_factory=StartSearch)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class TableFailures(Search[TableFailuresState]):
     Attributes:
         levels: the search through levels.
     """
+
+    for_events: ClassVar[bool] = True
 
     levels: Levels = field(default_factory=lambda: Levels(careful=CAREFUL))
 

@@ -161,7 +161,7 @@ class ComparisonStudy:
     @property
     def done(self) -> int:
         """How many episodes each policy that still runs has had in complete rounds."""
-        return max((c.sequence.pairs for c in self.standing.contests), default=0)
+        return max((contest.course[-1].pairs for contest in self.standing.contests if contest.course), default=0)
 
     @property
     def outstanding(self) -> tuple[Turning, ...]:
