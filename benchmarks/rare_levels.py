@@ -330,7 +330,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """How often the 95% intervals and the one-sided bound hold, in studies that are looked at after each size."""
+    """How often the 95% intervals and the one-sided bound hold, in studies that are looked at after each size.
+
+    And the median width of the first two, with room for failures that the search has not found and without.
+    """
     rows = []
     for name in options.tasks:
         task, (truth, _) = TASKS[name](), truth_of(name, options.reference)
@@ -338,6 +341,7 @@ def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
             own = for_event(task.policy, task.asked.graded) if method == "auto" else method
             chosen = for_policy(find_method(own, task.env), task.policy)
             held = {size: dict.fromkeys(KINDS, 0) for size in options.at}
+            widths: dict[int, list[tuple[float, float]]] = {size: [] for size in options.at}
             for seed in range(options.studies):
                 study = bps.Study(task.policy, chosen, estimand=task.asked, seed=seed)
                 for size, counts in held.items():
@@ -349,14 +353,16 @@ def coverage(options: argparse.Namespace) -> list[dict[str, Any]]:
                         found.certified_interval(),
                         (0.0, found.upper_bound()),
                     )
-                    for kind, bounds in zip(KINDS, ends, strict=True):
-                        low, high = bounds or (0.0, 1.0)
-                        counts[kind] += low <= truth <= (1.0 if high is None else high)
+                    lows, highs = np.array([(0.0, 1.0) if pair is None or pair[1] is None else pair for pair in ends]).T
+                    for kind, low, high in zip(KINDS, lows, highs, strict=True):
+                        counts[kind] += bool(low <= truth <= high)
+                    widths[size].append(tuple((highs - lows)[:2]))
                 if (seed + 1) % 100 == 0:
                     print(f"  {name}, {own}: {seed + 1} studies {held}", flush=True)
             for size, counts in held.items():
                 shares = {kind: count / options.studies for kind, count in counts.items()}
                 rows.append({"task": name, "method": own, "studies": options.studies, "episodes": size, **shares})
+                rows[-1] |= {"widths": np.median(widths[size], axis=0).tolist()}
                 print(rows[-1], flush=True)
     return rows
 

@@ -313,9 +313,8 @@ class Study:
 
         No later batch changes them, unless one is told that was asked before.
         """
-        progress = self._progress
-        if progress.batches:
-            self._looks.sequence(progress.batches, progress.batch, self._tightest or TIGHTEST)
+        if batches := self._progress.batches:
+            self._looks.sequence(batches, self._progress.batch, self._tightest or TIGHTEST)
         return self._looks.turns
 
     def fix(self, settings: dict[str, Any]) -> None:
