@@ -33,6 +33,7 @@ from bpsearch.inference.intervals import martingale_error
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.inference.stopping import Ended, Target
 from bpsearch.methods import find_method
+from bpsearch.report import comparison_words as words
 from bpsearch.runners import InProcess
 
 MDP = bps.envs.gridworld()
@@ -427,6 +428,35 @@ def test_targets_for_a_difference():
     held = bps.compare(policies, MDP, 300, "mc", seed=2, failure="return < -80")
     assert held.estimates["a"].event == "return < -80"
     assert held.estimates["a"].method == "mc"
+
+
+@pytest.mark.parametrize("kind", ["asymptotic", "certified"])
+def test_the_policy_that_fails_less_often_is_the_better_one(kind):
+    policies = {
+        "risky": bps.SoftmaxTable(0.5 * EARLY.logits),
+        "early": EARLY,
+        "safe": bps.SoftmaxTable(2 * EARLY.logits),
+    }
+    asked = {"failure": "return < -30", "seed": 0, "kind": kind}
+    found = bps.compare(policies, MDP, 600, "mc", **asked)
+    values = [found.estimates[name].value for name in policies]
+    assert values == sorted(values, reverse=True), "probabilities to fail"
+    assert [rank.name for rank in found.ranking] == ["safe", "early", "risky"]
+    assert [(rank.best, rank.worst) for rank in found.ranking] == [(1, 1), (2, 2), (3, 3)]
+    dropped = bps.compare(policies, MDP, 600, "mc", drop_losers=True, **asked).dropped
+    assert "safe" not in dropped
+    assert "risky" in dropped
+    assert str(found).startswith("safe fails less often than all others; ")
+    low, high = found.between("risky", "early").interval()
+    assert 0.0 < low < found.between("risky", "early").value < high, "more failures"
+    assert found.between("risky", "early").decision is Decision.WORSE
+    assert words.verdict(found, found.between("risky", "early")) == "risky fails more often than early"
+
+
+def test_what_is_better_must_be_the_same_of_all():
+    estimands = {"a": bps.Return(), "b": bps.Failure("return < -80")}
+    with pytest.raises(InvalidArgumentError, match="same direction"):
+        bps.ComparisonStudy({"a": EARLY, "b": SHARPER}, "mc", estimand=estimands)
 
 
 def test_an_interrupt_gives_all_whole_rounds():

@@ -27,10 +27,12 @@ class Estimand(ABC):
         name: what results call it.
         discount: γ of the rewards that `pay` gives.
         event: whether the numbers are 0 and 1, so that their expectation is a probability.
+        lower_is_better: whether of two policies the one with the smaller expectation is the better one.
         return_range: two numbers between which every one of them lies; None if they are not known.
     """
 
     event: bool = False
+    lower_is_better: bool = False
 
     @property
     @abstractmethod
@@ -143,6 +145,7 @@ class Failure(Estimand):
     of_discount: float = 1.0
     level: Callable[[Trajectories], Array] | None = None
     event = True
+    lower_is_better = True
 
     def __post_init__(self) -> None:
         check_discount(self.of_discount)

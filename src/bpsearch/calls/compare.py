@@ -76,8 +76,8 @@ def compare(
             many episodes. "certified" ones hold for any number; they need the range of the returns
             (`estimand=bps.Return(return_range=...)`, known for tabular MDPs and failures), and only the same starts
             make them narrower.
-        failure: compare probabilities of this event in place of expected returns: as for `evaluate`. The one that is
-            "better" fails more often.
+        failure: compare probabilities of this event in place of expected returns: as for `evaluate`. The one that
+            fails less often is the better one.
         estimand: as for `evaluate`.
         store: a directory that keeps every batch; the same call after a crash goes on from there.
         batch_size: episodes of each policy in a round; by default the method's, 100.

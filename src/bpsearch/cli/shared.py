@@ -41,8 +41,8 @@ PolicyFile = Annotated[
 MethodName = Annotated[
     str,
     typer.Option(
-        help="auto, mc, bpg, pdis-bpg; of a failure levels, starts, levels-starts; on tables closed-form; on tabular "
-        "MDPs as, dr-bpg.",
+        help="auto, mc, bpg, pdis-bpg, systematic; of a failure failures, levels, starts, levels-starts; on tables "
+        "closed-form; on tabular MDPs as, dr-bpg.",
         autocompletion=lambda incomplete: [name for name in METHODS if name.startswith(incomplete)],
     ),
 ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """How much better the first of two policies is than the second.
+    """By how much the value of the first of two policies is larger than that of the second.
 
     Attributes:
         one: the name of the first.
@@ -109,7 +109,7 @@ class Rank:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Which policy is better, and by how much.
+    """Which policy is better, and by how much. Of failures the better one is that which fails less often.
 
     Of two policies `difference`, `interval` and `decision` are those of the first beside the second. Of more, each
     difference has its own: `between`.
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def difference(self) -> float:
-        """How much better the first of two policies is than the second."""
+        """By how much the value of the first of two policies is larger than that of the second."""
         return self._only.value
 
     @property
@@ -172,7 +172,8 @@ class Comparison:
                 winner, loser = (first, second) if found.decision is Decision.BETTER else (second, first)
                 better[loser] += 1
                 worse[winner] += 1
-        ordered = sorted(self.estimates, key=lambda name: -self.estimates[name].value)
+        sign = 1.0 if self.design.lower_is_better else -1.0
+        ordered = sorted(self.estimates, key=lambda name: sign * self.estimates[name].value)
         last = len(ordered)
         return tuple(Rank(n, self.estimates[n].value, 1 + better[n], last - worse[n]) for n in ordered)
 

@@ -32,9 +32,14 @@ class Decision(StrEnum):
     EQUIVALENT = "equivalent"
     UNDECIDED = "undecided"
 
+    @property
+    def opposite(self) -> "Decision":
+        """The same where a smaller value is the better one."""
+        return {Decision.BETTER: Decision.WORSE, Decision.WORSE: Decision.BETTER}.get(self, self)
+
 
 def decide(interval: tuple[float, float] | None, margin: float | None = None) -> Decision:
-    """What an interval of the difference says.
+    """What an interval of the difference says, where a larger value is the better one.
 
     Equivalent is a difference that lies within ± `margin` as a whole: also one that is known not to be 0.
     """

@@ -29,6 +29,7 @@ class Design:
         stop_early: whether anything but the number of episodes ends a comparison.
         drop_losers: whether a policy that is clearly worse than another is not run any more.
         kind: which intervals decide: "asymptotic", for any returns, or "certified", which need their ranges.
+        lower_is_better: whether the policy with the smaller value is the better one, as of the probability to fail.
     """
 
     names: tuple[str, ...]
@@ -40,6 +41,7 @@ class Design:
     stop_early: bool = True
     drop_losers: bool = False
     kind: Literal["asymptotic", "certified"] = "asymptotic"
+    lower_is_better: bool = False
 
     def __post_init__(self) -> None:
         if len(self.names) < 2 or len(set(self.names)) < len(self.names):
@@ -120,7 +122,8 @@ class Contest:
         judge = certified or sequence
         decision = self.decision
         if decision is Decision.UNDECIDED:
-            decision = judge.decide(level, design.margin)
+            found = judge.decide(level, design.margin)
+            decision = found.opposite if design.lower_is_better else found
         pairs = (self.course[-1].pairs if self.course else 0) + len(one.values)
         point = Point(pairs, judge.middle(level), judge.half_width(level), decision, shared)
         closed = self.closed or (design.stop_early and _is_enough(design, point))

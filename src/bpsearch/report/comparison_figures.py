@@ -30,7 +30,7 @@ def draw_figures(comparison: Comparison) -> list[Drawing]:
     for found in shown:
         drawings.append(_settling(comparison, found))
         if not many:
-            drawings.append(_pairs(found))
+            drawings.append(_pairs(comparison, found))
     # The width of a certified interval is another: no control variate makes it narrower.
     saves = not many and comparison.design.kind == "asymptotic"
     saved = [_draw_savings(found) for found in shown if saves and found.savings is not None]
@@ -68,7 +68,7 @@ def _settling(comparison: Comparison, found: Difference) -> Drawing:
     return Drawing(title, f"{text}{'.' if margin is None else ', or lies within the margin.'}", svg)
 
 
-def _pairs(found: Difference) -> Drawing:
+def _pairs(comparison: Comparison, found: Difference) -> Drawing:
     step = -(-len(found.pairs) // MOST_DOTS)
     dots, shared = found.pairs[::step], found.shared[::step]
     title = "Pairs of episodes"
@@ -84,7 +84,8 @@ def _pairs(found: Difference) -> Drawing:
         panel.set(xlabel=f"return of {found.other}", ylabel=f"return of {found.one}")
         panel.legend(fontsize=8)
         svg = inline_svg(drawing, title)
-    text = f"Above the line {found.one} did better. The closer the dots follow a line, the more the same starts save."
+    side = "Below" if comparison.design.lower_is_better else "Above"
+    text = f"{side} the line {found.one} did better. The closer the dots follow a line, the more the same starts save."
     return Drawing(title, text, svg)
 
 

@@ -9,21 +9,18 @@ from bpsearch.report.numbers import brackets, round_to, significant, spread
 from bpsearch.report.words import WORTH_SAYING, unreliable
 
 _VERDICTS = {
-    Decision.BETTER: "{one} is better than {other}",
-    Decision.WORSE: "{one} is worse than {other}",
+    Decision.BETTER: "{one} {better} than {other}",
+    Decision.WORSE: "{one} {worse} than {other}",
     Decision.EQUIVALENT: "{one} and {other} are equivalent within ± {margin}",
     Decision.UNDECIDED: "undecided between {one} and {other}",
 }
 
 
 def verdict(comparison: Comparison, found: Difference) -> str:
-    """Who is better; the first policy is the subject. Of failures it says who fails more often."""
-    event = next(iter(comparison.estimates.values())).event
-    text = _VERDICTS[found.decision]
-    if event:
-        text = text.replace("is better", "fails more often").replace("is worse", "fails less often")
+    """Who is better; the first policy is the subject. Of failures it says who fails less often."""
     margin = "" if comparison.design.margin is None else significant(comparison.design.margin, 6)
-    return text.format(one=found.one, other=found.other, margin=margin)
+    better, worse = _verbs(comparison)
+    return _VERDICTS[found.decision].format(one=found.one, other=found.other, better=better, worse=worse, margin=margin)
 
 
 def sentence(comparison: Comparison, found: Difference) -> str:
@@ -56,12 +53,14 @@ def headline(comparison: Comparison) -> str:
         if (found.one == best.name and found.decision is Decision.BETTER)
         or (found.other == best.name and found.decision is Decision.WORSE)
     ]
+    better, _ = _verbs(comparison)
     if len(beaten) == len(comparison.estimates) - 1:
-        return f"{best.name} is better than all others; {count}"
+        return f"{best.name} {better} than all others; {count}"
     if best.worst == 1:
         return f"{best.name} is the best; {count}"
-    rest = f", and is better than {', '.join(beaten)}" if beaten else ""
-    return f"{best.name} has the highest value{rest}; {count}"
+    rest = f", and {better} than {', '.join(beaten)}" if beaten else ""
+    which = "lowest" if comparison.design.lower_is_better else "highest"
+    return f"{best.name} has the {which} value{rest}; {count}"
 
 
 def interval_kind(comparison: Comparison) -> str:
@@ -176,6 +175,12 @@ def describe_html(comparison: Comparison) -> str:
     return f"<p>{escape(headline(comparison))}</p><table>{rows}</table>" + "".join(
         f"<p>{escape(text)}</p>" for text in doubts(comparison)
     )
+
+
+def _verbs(comparison: Comparison) -> tuple[str, str]:
+    """What the better and the worse policy do."""
+    fails = next(iter(comparison.estimates.values())).event and comparison.design.lower_is_better
+    return ("fails less often", "fails more often") if fails else ("is better", "is worse")
 
 
 def _percent(level: float) -> str:

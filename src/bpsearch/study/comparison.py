@@ -129,12 +129,20 @@ class ComparisonStudy:
     def _begin(self, batch_size: int | None) -> None:
         first, *others = self.studies.values()
         self.seed = first.seed
+        ways = {study.estimand.lower_is_better for study in self.studies.values()}
+        if len(ways) > 1:
+            raise InvalidArgumentError(
+                "the estimands of all policies must be better in the same direction, got some whose smaller and some "
+                "whose larger values are better"
+            )
+        self.design = dataclasses.replace(self.design, lower_is_better=ways.pop())
         sizes = {study.method.batch_size for study in self.studies.values()}
         self.batch_size = max(sizes) if batch_size is None else check_integer("batch_size", batch_size)
         known = first.settings.get("tightest")
         if known is not None:
             self.design = dataclasses.replace(self.design, tightest=int(known))
         fixed = dataclasses.asdict(self.design) | {"batch_size": self.batch_size}
+        del fixed["lower_is_better"]  # follows from the estimand
         if fixed["kind"] == "asymptotic":  # stores of earlier versions know no other
             del fixed["kind"]
         for study in (first, *others):
