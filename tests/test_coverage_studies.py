@@ -1,5 +1,6 @@
 """The shortcuts of benchmarks/coverage_studies give what a study gives for the same episodes."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 
 import bpsearch as bps
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, Told, compiled, method_of, pooled, tell
-from benchmarks.evaluators.tasks import TASKS
+from benchmarks.coverage_studies.__main__ import problem_of
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, Told, compiled, method_of, pooled, whole
 from benchmarks.looks import program_of
 from bpsearch._core.jaxtools import in_64_bit, to_numpy
 from bpsearch.inference.difference import Turn
@@ -18,10 +19,19 @@ from bpsearch.sampling.seeds import batch_key
 pytestmark = pytest.mark.slow
 
 
+def tell(study: bps.Study, batches: Iterable[bps.Trajectories]) -> list[Turn]:
+    """Tell a study its batches."""
+    study.plan_for(EPISODES)
+    for number, batch in enumerate(batches):
+        study.tell(number, batch)
+    turns = study.turns()
+    return [turns[number] for number in sorted(turns)]
+
+
 @pytest.mark.parametrize("name", ["mc", "as", "bpg", "pdis-bpg", "dr-bpg"])
 def test_searches_that_run_together_say_what_a_study_says(name: str) -> None:
-    task = TASKS["random-2"]()
-    method = method_of(name, task.env, task.policy)
+    task = problem_of("random-2")
+    method = method_of(name, task)
     assert program_of(method) is not None
     found = Told.of(compiled(task.env, task.policy, method, 5, [3]))
     study = bps.Study(task.policy, method, seed=0)
@@ -42,8 +52,8 @@ def test_searches_that_run_together_say_what_a_study_says(name: str) -> None:
 
 
 def test_studies_from_a_pool_say_what_studies_say() -> None:
-    task = TASKS["gridworld-early"]()
-    method = method_of("auto", task.env, task.policy)
+    task = problem_of("gridworld-early")
+    method = method_of("auto", task)
     episodes = bps.sample(task.env, task.policy, 2 * EPISODES, seed=1)
     for number, found in enumerate(pooled(task.env, task.policy, method, episodes)):
         study = bps.Study(task.policy, method, seed=0)
@@ -53,6 +63,17 @@ def test_studies_from_a_pool_say_what_studies_say() -> None:
         told = Told.of([tell(study, (episodes.take(part) for part in rows))])
         for ours, theirs in zip(Told.of([found]), told, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "method"), [("gridworld, return < -200", "failures"), ("random-0", "starts")])
+def test_other_studies_are_those_of_evaluate(name: str, method: str) -> None:
+    problem = problem_of(name)
+    found = Told.of([whole(problem, method_of(method, problem), 2)])
+    estimate = bps.evaluate(problem.policy, problem.env, EPISODES, method, estimand=problem.estimand, seed=2)
+    middle, half_width, tight = found.courses()[0, -1]
+    assert middle == pytest.approx(estimate.sequence.mean)
+    assert half_width == pytest.approx(estimate.sequence.half_width())
+    assert tight < half_width if method == "failures" else tight == half_width
 
 
 def test_what_is_told_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -2,24 +2,27 @@
 
     python -m benchmarks.coverage_studies --studies 2000 --cache runs/coverage --out docs/intervals
 
-Tasks are tabular: the oracle knows their values exactly. Each study has 1,000 episodes and looks after each batch of
-100. Counted is how often the asymptotic sequence holds at all looks at once, and where a study ends that stops when
-half the width is at most its median after 400 episodes in a pilot of other studies. What is in the cache is not run
-again: the same command goes on after an interrupt, and with more `--studies`. The cache holds the values of all
-episodes, so that the sequences, which take minutes, can be made of them again when their formula changes.
+Tasks are tabular: the oracle knows their values exactly. Failures are those of `rare_levels`, with the probability of
+some from 2,000,000 episodes. Each study has 1,000 episodes and looks after each batch of 100. Counted is how often the
+asymptotic sequence holds at all looks at once, and where a study ends that stops when half the width is at most its
+median after 400 episodes in a pilot of other studies. What is in the cache is not run again: the same command goes on
+after an interrupt, and with more `--studies`. The cache holds the values of all episodes, so that the sequences, which
+take minutes, can be made of them again when their formula changes.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import bpsearch as bps
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, Told, chunk_of, collect, method_of
+from benchmarks import rare_levels
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, Problem, Told, chunk_of, collect, method_of
 from benchmarks.evaluators.tasks import TASKS
 
 NAMES = (
@@ -36,36 +39,43 @@ NAMES = (
     "stochastic-middle",
     "stochastic-late",
 )
-METHODS = (
-    "auto",
-    "mc",
-    "as",
-    "systematic",
-    "starts",
-    "bpg",
-    "pdis-bpg",
-    "dr-bpg",
-    "closed-form",
-    "levels",
-    "failures",
-    "levels-starts",
+METHODS = ("mc", "auto", "as", "systematic", "starts", "bpg", "pdis-bpg", "dr-bpg", "closed-form")
+FAILURES = (
+    "two levels of 0.1",
+    "slips, 0.01",
+    "one action of 0.004",
+    "gridworld, return < -80",
+    "gridworld, return < -200",
+    "doors, starts and actions",
 )
+FOR_FAILURES = ("mc", "failures", "levels", "levels-starts")
+GROUPS = ((NAMES, METHODS), (FAILURES, FOR_FAILURES))
 STUDIES, PILOT = 0, 1  # seeds
 Cell = dict[str, Any]
 
 
-def studies_of(name: str, method: str, seed: int, studies: int, cache: Path | None) -> Iterator[Told]:
-    """What the studies say, by chunks; those in the cache are read."""
+def problem_of(name: str) -> Problem:
+    """Where, of which policy, what, and the truth."""
+    if name in FAILURES:
+        failure = rare_levels.TASKS[name]()
+        truth, _ = rare_levels.truth_of(name, 2_000_000)
+        return Problem(failure.env, failure.policy, failure.asked, truth)
     task = TASKS[name]()
     assert isinstance(task.env, bps.TabularMDP)
-    chosen = method_of(method, task.env, task.policy)
+    return Problem(task.env, task.policy, bps.Return(task.env.discount), bps.oracle.value(task.env, task.policy))
+
+
+def studies_of(name: str, method: str, seed: int, studies: int, cache: Path | None) -> Iterator[Told]:
+    """What the studies say, by chunks; those in the cache are read."""
+    problem = problem_of(name)
+    chosen = method_of(method, problem)
     start = time.process_time()
-    for chunk in range(-(-studies // chunk_of(chosen))):
+    for chunk in range(-(-studies // chunk_of(problem, chosen))):
         path = None if cache is None else cache / f"{name}-{method}-{seed}-{chunk}.npz"
         if path is not None and path.exists():
             yield Told.read(path)
             continue
-        found = collect(task.env, task.policy, chosen, seed, chunk)
+        found = collect(problem, chosen, seed, chunk)
         if path is not None:
             found.write(path)
         yield found
@@ -74,9 +84,7 @@ def studies_of(name: str, method: str, seed: int, studies: int, cache: Path | No
 
 def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
     """One task and one method."""
-    task = TASKS[name]()
-    assert isinstance(task.env, bps.TabularMDP)
-    truth = bps.oracle.value(task.env, task.policy)
+    truth = problem_of(name).truth
     pilot, found = (
         np.concatenate([told.courses() for told in studies_of(name, method, seed, count, cache)])[:count]
         for seed, count in ((PILOT, 25), (STUDIES, studies))
@@ -101,15 +109,16 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
     }
 
 
-def table(cells: list[Cell], what: str) -> str:
+def table(cells: list[Cell], what: str, group: tuple[Collection[str], Collection[str]]) -> str:
     """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets.
 
     Where most studies claim nothing it is a dash.
     """
-    known = {(cell["task"], cell["method"]): cell for cell in cells}
-    methods = [method for method in METHODS if any(method == key[1] for key in known)]
+    names, every = group
+    known = {(cell["task"], cell["method"]): cell for cell in cells if cell["task"] in names}
+    methods = [method for method in every if any(method == key[1] for key in known)]
     lines = [f"| task | {' | '.join(methods)} |", "|---" * (len(methods) + 1) + "|"]
-    for task in NAMES:
+    for task in names:
         row = []
         for method in methods:
             cell = known.get((task, method))
@@ -123,8 +132,10 @@ def table(cells: list[Cell], what: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=2000)
-    parser.add_argument("--task", choices=NAMES, action="append", help="all of them by default")
-    parser.add_argument("--method", choices=METHODS, action="append", help="all of them by default")
+    parser.add_argument("--task", choices=NAMES + FAILURES, action="append", help="all of them by default")
+    parser.add_argument(
+        "--method", choices=dict.fromkeys(METHODS + FOR_FAILURES), action="append", help="all of them by default"
+    )
     parser.add_argument("--cache", type=Path, default=None, help="directory for the values of all episodes")
     parser.add_argument("--out", type=Path, default=None, help="directory for coverage-studies.json")
     options = parser.parse_args()
@@ -132,16 +143,18 @@ def main() -> None:
     cells: dict[tuple[str, str], Cell] = {}
     if path is not None and path.exists():
         cells = {(cell["task"], cell["method"]): cell for cell in json.loads(path.read_text(encoding="utf-8"))}
-    for method in options.method or METHODS:
-        for name in options.task or NAMES:
-            cells[name, method] = measure(name, method, options.studies, options.cache)
-            print(cells[name, method], flush=True)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                ordered = [cells[key] for key in ((t, m) for m in METHODS for t in NAMES) if key in cells]
-                path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    for what in ("always", "stopped"):
-        print(f"\n{what}\n{table(list(cells.values()), what)}")
+    every = [(name, method) for names, methods in GROUPS for method in methods for name in names]
+    for name, method in every:
+        if name not in (options.task or (name,)) or method not in (options.method or (method,)):
+            continue
+        cells[name, method] = measure(name, method, options.studies, options.cache)
+        print(cells[name, method], flush=True)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            ordered = [cells[key] for key in every if key in cells]
+            path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    for what, group in product(("always", "stopped"), GROUPS):
+        print(f"\n{what}\n{table(list(cells.values()), what, group)}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """What the batches of many studies say, as cheaply as each method allows, and what a sequence makes of them.
 
 Searches that are compiled programs run in groups (`Trials`). Control variates of the policy's own episodes are fitted
-study by study, but the episodes of 25 studies come from one large batch: they are independent. All others run as
-`bps.Study`. `tests/test_coverage_studies.py` shows that the first two give what a study gives for the same episodes.
+study by study, but the episodes of 25 studies come from one large batch: they are independent. All others, and those of
+failures, run as `bps.Study`. `tests/test_coverage_studies.py` shows that the first two give what a study gives for the
+same episodes.
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,21 @@ from bpsearch.search import Info
 
 LOOKS, BATCH, LEVEL = 10, 100, 0.95
 EPISODES = LOOKS * BATCH
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is asked of which policy, where, and the truth."""
+
+    env: bps.TabularMDP
+    policy: bps.Policy
+    estimand: bps.Return | bps.Failure
+    truth: float
+
+    @property
+    def plain(self) -> bool:
+        """Whether returns are asked for, as the environment pays them."""
+        return isinstance(self.estimand, bps.Return)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,42 +107,31 @@ def _course(
         yield sequence.mean, sequence.half_width(LEVEL), tight.half_width(LEVEL)
 
 
-def method_of(name: str, env: bps.TabularMDP, policy: bps.Policy) -> Method:
+def method_of(name: str, problem: Problem) -> Method:
     """The method that `bps.evaluate` takes by this name."""
-    return for_policy(find_method(name, env), policy)
+    return for_policy(find_method(name, problem.env), problem.policy)
 
 
-def chunk_of(method: Method) -> int:
+def chunk_of(problem: Problem, method: Method) -> int:
     """How many studies are collected at once."""
-    return 25 if program_of(method) is None else 50
+    return 50 if problem.plain and program_of(method) is not None else 25
 
 
-def collect(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int, chunk: int) -> Told:
+def collect(problem: Problem, method: Method, seed: int, chunk: int) -> Told:
     """The studies of one chunk."""
-    size = chunk_of(method)
+    env, policy, size = problem.env, problem.policy, chunk_of(problem, method)
     numbers = list(range(chunk * size, (chunk + 1) * size))
-    if program_of(method) is not None:
+    if problem.plain and program_of(method) is not None:
         return Told.of(compiled(env, policy, method, seed, numbers))
-    if isinstance(method.search, bps.OnPolicy):
+    if problem.plain and isinstance(method.search, bps.OnPolicy):
         return Told.of(pooled(env, policy, method, pool(env, policy, method, seed, chunk, size)))
-    return Told.of(whole(env, policy, method, seed * 10**6 + number) for number in numbers)
+    return Told.of(whole(problem, method, seed * 10**6 + number) for number in numbers)
 
 
-def whole(env: bps.TabularMDP, policy: bps.Policy, method: Method, seed: int) -> list[Turn]:
+def whole(problem: Problem, method: Method, seed: int) -> list[Turn]:
     """A study as people run it."""
-    study = bps.Study(policy, method, estimand=bps.Return(env.discount), seed=seed)
-    resets = study.decide_resets(InProcess(env), "auto")
-    return tell(
-        study,
-        (bps.sample(env, study.ask().behavior, BATCH, seed=seed, batch=n, resets=resets) for n in range(LOOKS)),
-    )
-
-
-def tell(study: bps.Study, batches: Iterable[bps.Trajectories]) -> list[Turn]:
-    """Tell a study its batches."""
-    study.plan_for(EPISODES)
-    for number, batch in enumerate(batches):
-        study.tell(number, batch)
+    study = bps.Study(problem.policy, method, estimand=problem.estimand, seed=seed)
+    study.run(problem.env, episodes=EPISODES)
     turns = study.turns()
     return [turns[number] for number in sorted(turns)]
 
