@@ -129,9 +129,13 @@ def collect(problem: Problem, method: Method, seed: int, chunk: int) -> Told:
 
 
 def whole(problem: Problem, method: Method, seed: int) -> list[Turn]:
-    """A study as people run it."""
+    """A study as people run it, without the estimate in the end."""
     study = bps.Study(problem.policy, method, estimand=problem.estimand, seed=seed)
-    study.run(problem.env, episodes=EPISODES)
+    resets = study.decide_resets(InProcess(problem.env), "auto")
+    study.plan_for(EPISODES)
+    for number in range(LOOKS):
+        behavior = study.ask().behavior
+        study.tell(number, bps.sample(problem.env, behavior, BATCH, seed=seed, batch=number, resets=resets))
     turns = study.turns()
     return [turns[number] for number in sorted(turns)]
 
