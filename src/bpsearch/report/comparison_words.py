@@ -111,7 +111,8 @@ def doubts(comparison: Comparison) -> tuple[str, ...]:
             continue
         if difference.decision is Decision.UNDECIDED and difference.sequence.interval() is None:
             found.append(
-                f"the returns of {pair} have not varied at all, so nothing tells how far an unseen one could be off"
+                f"the returns of {pair} have not varied at all, so nothing tells how far an unseen one could be off; "
+                f"where their range is known, as of failures, certified verdicts tell them apart: kind='certified'"
             )
         elif len(difference.pairs) < FEWEST:
             found.append(f"{pair} have had {len(difference.pairs)} episodes each; no verdict is given below {FEWEST}")
