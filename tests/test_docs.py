@@ -5,11 +5,14 @@ import json
 import re
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 import bpsearch as bps
+from benchmarks.comparisons.tasks import UNSEEN
+from benchmarks.coverage_studies.__main__ import GROUPS
 from benchmarks.coverage_studies.__main__ import table as coverage_table
 from benchmarks.evaluators.beside import beside
 from benchmarks.evaluators.table import markdown, read_csv
@@ -113,7 +116,7 @@ def test_the_page_about_comparing_shows_what_its_benchmarks_have_measured():
         for name in ("false", "power", "savings", "targets")
     }
     for cell in measured["false"]:
-        assert cell["false"] <= 0.05
+        assert cell["false"] <= 0.05 or (cell["problem"] == UNSEEN and cell["method"] != "certified")
         rate = f"{100 * cell['false']:.1f}"
         assert (cell["problem"], cell["method"], str(cell["comparisons"]), rate) in rows, cell
     for cell in measured["power"]:
@@ -121,8 +124,9 @@ def test_the_page_about_comparing_shows_what_its_benchmarks_have_measured():
         assert (cell["problem"], cell["procedure"], *numbers) in rows, cell
     for cell in measured["savings"]:
         names = ("pairing_savings", "control_savings", "tight_savings", "savings")
-        numbers = tuple(f"{cell[name]:.3g}" for name in names)
-        assert (cell["task"], cell["policies"], *numbers) in rows, cell
+        pairing, *others = (f"{cell[name]:.3g}" for name in names)
+        with_error = f"{pairing} ± {cell['pairing_error']:.1g}"
+        assert (cell["task"], cell["policies"], cell["method"], with_error, *others) in rows, cell
         assert cell["pairing_savings"] > 0.97
     needed = {(cell["task"], cell["method"]): cell["episodes"] for cell in measured["targets"]}
     for cell in measured["targets"]:
@@ -134,7 +138,9 @@ def test_the_page_about_comparing_shows_what_its_benchmarks_have_measured():
 def test_the_page_about_intervals_has_the_coverage_of_every_method():
     cells = json.loads((DOCS / "intervals" / "coverage-studies.json").read_text())
     page = (DOCS / "intervals.md").read_text()
-    assert all(coverage_table(cells, what) in page for what in ("always", "stopped"))
+    for group, what in product(GROUPS, ("always", "stopped")):
+        assert coverage_table(cells, what, group) in page
+    assert coverage_table(cells, "half_width", GROUPS[0]) in page
     short = {cell["task"] for cell in cells if cell["always"] < 0.93 or cell["stopped"] < 0.94}
     assert short == {"gridworld-noisy", "gridworld-converged"}, "the page names the tasks that miss"
 

@@ -50,6 +50,7 @@ FAILURES = (
 )
 FOR_FAILURES = ("mc", "failures", "levels", "levels-starts")
 GROUPS = ((NAMES, METHODS), (FAILURES, FOR_FAILURES))
+WIDTHS = ("half_width", "tight_half_width")  # with room for unseen events, and without
 STUDIES, PILOT = 0, 1  # seeds
 Cell = dict[str, Any]
 
@@ -110,7 +111,7 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
 
 
 def table(cells: list[Cell], what: str, group: tuple[Collection[str], Collection[str]]) -> str:
-    """One kind of percentage: a row for each task, a column for each method; fewer than 2,000 studies in brackets.
+    """One kind of percentage, or of median half-width after the last look; fewer than 2,000 studies in brackets.
 
     Where most studies claim nothing it is a dash.
     """
@@ -123,10 +124,17 @@ def table(cells: list[Cell], what: str, group: tuple[Collection[str], Collection
         for method in methods:
             cell = known.get((task, method))
             few = "" if cell is None or cell["studies"] >= 2000 else f" ({cell['studies']})"
-            share = "" if cell is None else "–" if cell["half_width"] is None else f"{100 * cell[what]:.1f}"
-            row.append(f"{share}{few}")
+            row.append(f"{_entry(cell, what)}{few}")
         lines.append(f"| {task} | {' | '.join(row)} |")
     return "\n".join(lines)
+
+
+def _entry(cell: Cell | None, what: str) -> str:
+    if cell is None:
+        return ""
+    if cell["half_width"] is None:
+        return "–"
+    return f"{cell[what]:.3g}" if what in WIDTHS else f"{100 * cell[what]:.1f}"
 
 
 def main() -> None:
@@ -153,7 +161,7 @@ def main() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             ordered = [cells[key] for key in every if key in cells]
             path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    for what, group in product(("always", "stopped"), GROUPS):
+    for what, group in product(("always", "stopped", *WIDTHS), GROUPS):
         print(f"\n{what}\n{table(list(cells.values()), what, group)}")
 
 
