@@ -225,6 +225,20 @@ def test_a_second_way_to_fail_is_not_starved():
     assert weights.max() <= 5.0 + 1e-9
 
 
+def test_the_first_way_to_fail_does_not_hide_the_others():
+    """Twenty doors, behind each two actions of 0.03: the search knows some; noise shows the others."""
+    task = rare_levels.TASKS["doors, actions"]()
+
+    def errors(search):
+        found = (
+            bps.evaluate(task.policy, task.env, 1000, search, estimand=task.asked, seed=seed) for seed in range(10)
+        )
+        return np.sqrt(np.mean([(estimate.value / task.truth - 1.0) ** 2 for estimate in found]))
+
+    assert errors(bps.Levels(careful=0.5)) < 0.6
+    assert errors(bps.Levels(careful=0.5, exploring=0.0)) > 0.8, "as Monte Carlo, whose error is 1.05"
+
+
 def test_an_event_that_cannot_happen_has_a_bound_from_all_episodes():
     mdp, policy = chain(2)
     found = bps.evaluate(policy, mdp, 500, "levels", failure="return >= 7", seed=0)

@@ -10,10 +10,11 @@ import bpsearch as bps
 from bpsearch._core.jaxtools import to_numpy
 from bpsearch.control_variates import TabularModel
 from bpsearch.envs.resolve import spaces_of
-from bpsearch.errors import InvalidArgumentError
+from bpsearch.errors import InvalidArgumentError, PolicyFileError
 from bpsearch.estimators import doubly_robust, importance_sampling, log_ratios, per_decision, score_weights
 from bpsearch.paper.trials import Trials
 from bpsearch.policies import Mixture
+from bpsearch.policies.files import save_policy
 from bpsearch.search import normalized
 from enumeration import (
     CASES,
@@ -27,7 +28,6 @@ from enumeration import (
 )
 from test_unbiased import TOLERANCE, two_batches
 
-SHARES = (0.05, 0.3, 0.8)
 ESTIMATORS = (importance_sampling, per_decision, doubly_robust)
 FAR = 4.0  # scale of logits: behaviors whose own weights exceed 1/α by far
 
@@ -38,7 +38,11 @@ def under(everything, mixture):
     log_probs = np.where(b.mask, mixture.log_prob(b.observations, b.actions), 0.0)
     batch = bps.Trajectories(b.observations, b.actions, b.rewards, log_probs, b.mask, b.final_observations)
     one, other = (everything.probabilities(p.probabilities) for p in (mixture.evaluation, mixture.component))
-    return batch, mixture.share * one + (1.0 - mixture.share) * other
+    if mixture.explorer is None:
+        return batch, mixture.share * one + (1.0 - mixture.share) * other
+    third = everything.probabilities(mixture.explorer.probabilities)
+    rest = 1.0 - mixture.share - mixture.explored
+    return batch, mixture.share * one + rest * other + mixture.explored * third
 
 
 @pytest.mark.parametrize("case", CASES[::2], ids=case_id)
@@ -49,15 +53,16 @@ def test_it_is_unbiased_with_bounded_weights(case):
     model = random_model(3, mdp, evaluation)
     truth = bps.oracle.value(mdp, evaluation)
     unbounded = np.exp(np.cumsum(log_ratios(evaluation, everything.under(component)), axis=1)).max()
-    for share in SHARES:
-        batch, probabilities = under(everything, Mixture(evaluation, component, share))
+    third = random_policy(4, mdp, FAR)
+    for share, *explorer in ((0.05,), (0.3,), (0.8,), (0.05, third, 0.2), (0.5, third, 0.4)):
+        batch, probabilities = under(everything, Mixture(evaluation, component, share, *explorer))
         recorded = everything.env_probs * np.exp(batch.log_probs.sum(axis=1))
         np.testing.assert_allclose(recorded, probabilities, rtol=1e-12)
         assert abs(probabilities.sum() - 1.0) < TOLERANCE
         ratios = log_ratios(evaluation, batch)
         largest = np.exp(np.cumsum(ratios, axis=1)).max()
         assert largest <= (1.0 + 1e-12) / share
-        assert largest <= unbounded
+        assert largest <= unbounded or explorer
         for estimator in ESTIMATORS:
             extra = on_trajectories(model, batch) if estimator.needs_model else ()
             values = estimator(batch.rewards, ratios, batch.mask, mdp.discount, *extra)
@@ -88,14 +93,15 @@ def test_a_two_batch_study_is_unbiased_through_its_update(name):
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: e.name)
 def test_the_gradient_is_that_of_the_mixtures_second_moment(estimator):
     """Score weights and `Mixture.score`, summed over all trajectories, against central differences of E[X²]."""
-    for case in SMALL_CASES[1::4]:
+    for case, explored in zip(SMALL_CASES[1::4], (None, 0.25, None, 0.1), strict=False):
         mdp = random_mdp(*case)
+        third = None if explored is None else random_policy(4, mdp)
         evaluation, component = random_policy(1, mdp), random_policy(2, mdp)
         everything = enumerate_trajectories(mdp)
         model = random_model(3, mdp, evaluation)
 
-        def valued(theta, share=0.3, evaluation=evaluation, everything=everything, mdp=mdp, model=model):
-            mixture = Mixture(evaluation, evaluation.with_flat(theta), share)
+        def valued(theta, more=(third, explored), evaluation=evaluation, everything=everything, mdp=mdp, model=model):
+            mixture = Mixture(evaluation, evaluation.with_flat(theta), 0.3, *more)
             batch, probabilities = under(everything, mixture)
             extra = on_trajectories(model, batch) if estimator.needs_model else ()
             arguments = (batch.rewards, log_ratios(evaluation, batch), batch.mask, mdp.discount, *extra)
@@ -163,6 +169,42 @@ def test_the_gymnasium_sampler_runs_it_whatever_the_number_of_environments():
     np.testing.assert_allclose(batches[0].log_probs, batches[1].log_probs, atol=1e-12)
     weights = check_recorded(mixture, batches[0])
     assert abs(weights.mean() - 1.0) < 4.9 * weights.std(ddof=1) / np.sqrt(100)
+
+
+def test_a_third_policy_runs_its_share_of_whole_episodes_wherever_they_are_sampled():
+    """Three policies that never take the same action; binomial bounds at 1e-6, and the same numbers from a file."""
+    tables = [bps.SoftmaxTable(np.tile(np.where(np.arange(4) == a, 0.0, -60.0), (16, 1))) for a in range(3)]
+    mixture = Mixture(*tables[:2], 0.2, tables[2], 0.3)
+    for env in (MDP, "bpsearch/Gridworld-v0"):
+        batch = bps.sample(env, mixture, episodes=400, seed=3, horizon=6)
+        whole = np.where(batch.mask, batch.actions == batch.actions[:, :1], True).all(axis=1)
+        assert whole.all()
+        for action, share in enumerate((0.2, 0.5, 0.3)):
+            of_this = float(np.mean(batch.actions[:, 0] == action))
+            assert abs(of_this - share) < 4.9 * np.sqrt(share * (1.0 - share) / 400)
+        again = np.where(batch.mask, mixture.log_prob(batch.observations, batch.actions), 0.0)
+        np.testing.assert_allclose(batch.log_probs, again, atol=1e-9)
+
+
+def test_a_third_policy_is_kept_in_files(tmp_path):
+    mixture = Mixture(POLICY, POLICY.with_flat(0.5 * POLICY.flat), 0.2, POLICY.noisier(4.0), 0.1)
+    save_policy(mixture, tmp_path / "three.npz")
+    again = bps.load_policy(tmp_path / "three.npz")
+    np.testing.assert_array_equal(again.explorer.flat, mixture.explorer.flat)
+    batch = bps.sample(MDP, mixture, episodes=20, seed=0)
+    one, other = (found.log_prob(batch.observations, batch.actions) for found in (mixture, again))
+    np.testing.assert_array_equal(one, other)
+    with np.load(tmp_path / "three.npz") as parts:
+        wrong = dict(parts) | {"explored": 0.9}
+    np.savez(tmp_path / "wrong.npz", **wrong)
+    with pytest.raises(PolicyFileError, match=r"between 0 and 0\.8, got"):
+        bps.load_policy(tmp_path / "wrong.npz")
+
+
+@pytest.mark.parametrize(("explorer", "explored"), [(POLICY, 0.8), (POLICY, None), (None, 0.1), (POLICY, -0.1)])
+def test_a_third_policy_without_a_share_of_its_own_is_refused(explorer, explored):
+    with pytest.raises(InvalidArgumentError, match=r"^(explored|explorer) must be"):
+        Mixture(POLICY, POLICY, 0.3, explorer, explored)
 
 
 def test_each_component_runs_its_share_of_whole_episodes():

@@ -23,7 +23,8 @@ _NETWORKS: dict[str, type[MLP]] = {cls.__name__: cls for cls in (GaussianMLP, Ca
 MAX_POLICY_BYTES = 2**31  # of all arrays of a policy
 LARGEST_EXPANSION = 64  # how many times larger than its file, and the first MiB, they may be: ours are not compressed
 MAX_DEPTH = 4  # of mixtures within mixtures
-_MIXED = ("evaluation", "component")  # of a mixture; the names of their parts begin with these and a dot
+# Of a mixture; the names of their parts begin with these and a dot. Some have the third.
+_MIXED, _THIRD = ("evaluation", "component"), "explorer"
 
 Kept = SoftmaxTable | GaussianMLP | CategoricalMLP | Mixture
 
@@ -58,7 +59,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, str], dict[str, NumpyArray]]:
         return kind | {"adapt": policy.adapt}, _network_arrays(policy)
     if isinstance(policy, Mixture):
         arrays = {"share": np.asarray(policy.share)}
-        for name in _MIXED:
+        if policy.explorer is not None:
+            arrays["explored"] = np.asarray(policy.explored)
+        for name in _MIXED if policy.explorer is None else (*_MIXED, _THIRD):
             texts, parts = parts_of(getattr(policy, name))
             kind |= {f"{name}.{key}": text for key, text in texts.items()}
             arrays |= {f"{name}.{key}": part for key, part in parts.items()}
@@ -108,14 +111,22 @@ def _mixture(texts: Mapping[str, str], arrays: Mapping[str, NumpyArray], depth: 
     if depth >= MAX_DEPTH:
         raise PolicyFileError(f"mixtures may be nested {MAX_DEPTH} times at most")
     how = {"how": texts.get("how", "")}
-    mixed = [of_parts(how | _within(name, texts), _within(name, arrays), depth + 1) for name in _MIXED]
-    share = arrays.get("share")
-    if share is None or share.shape != () or share.dtype.kind != "f" or not 0.0 < share < 1.0:
-        raise PolicyFileError(f"the share of a mixture must be one number between 0 and 1, got {share!r:.80}")
-    one, other = ((policy.observation_space, policy.action_space, policy.flat.shape) for policy in mixed)
-    if type(mixed[0]) is not type(mixed[1]) or one != other:
-        raise PolicyFileError("the two policies of a mixture must be of one kind, of the same spaces and the same size")
-    return Mixture(mixed[0], mixed[1], share)
+    share, three = _share(arrays.get("share"), 1.0), "explored" in arrays
+    names = (*_MIXED, _THIRD) if three else _MIXED
+    mixed = [of_parts(how | _within(name, texts), _within(name, arrays), depth + 1) for name in names]
+    first, *others = ((type(p), p.observation_space, p.action_space, p.flat.shape) for p in mixed)
+    if any(other != first for other in others):
+        raise PolicyFileError("the policies of a mixture must be of one kind, of the same spaces and the same size")
+    if not three:
+        return Mixture(mixed[0], mixed[1], share)
+    return Mixture(mixed[0], mixed[1], share, mixed[2], _share(arrays["explored"], 1.0 - float(share)))
+
+
+def _share(found: NumpyArray | None, high: float) -> NumpyArray:
+    """The share of one of a mixture's policies."""
+    if found is None or found.shape != () or found.dtype.kind != "f" or not 0.0 < found < high:
+        raise PolicyFileError(f"the share of a mixture must be one number between 0 and {high:g}, got {found!r:.80}")
+    return found
 
 
 def _within(name: str, parts: Mapping[str, Any]) -> dict[str, Any]:

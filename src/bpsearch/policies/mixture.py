@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from functools import reduce
+from operator import or_
+from typing import Any, Self
 
 import gymnasium
 import jax
@@ -16,7 +18,7 @@ from bpsearch._core.jaxtools import at_the_edge, in_64_bit, pytree, replace, to_
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.policies.base import Policy
 
-A = TypeVar("A")
+Shares = tuple[Scalar, ...]
 
 
 @pytree()
@@ -36,23 +38,30 @@ class Mixture(Policy):
     A mixture in every single step would bound the weight of an episode by (1/α)^L only. The parameters are those of
     π_θ; time is the second axis wherever whole episodes are given.
 
+    A third policy may have a share of its own, β: what π_θ does not know and π_e hardly ever does comes with moderate
+    weights then, ρ ≤ Π π_e / (β Π π_explorer). It counts in μ as the other two, with 1 − α − β for π_θ.
+
     Attributes:
         evaluation: π_e.
         component: π_θ, the same policy with other parameters.
         share: α in (0, 1).
+        explorer: the third policy, with parameters of its own; None if there is none.
+        explored: β, in (0, 1 − α); None if there is none.
     """
 
     evaluation: Policy
     component: Policy
     share: Scalar
+    explorer: Policy | None = None
+    explored: Scalar | None = None
 
     def __post_init__(self) -> None:
-        for name in ("evaluation", "component"):
-            check_type(name, getattr(self, name), Policy, "a policy of bpsearch")
-        if not isinstance(self.share, jax.Array):  # which may be traced
-            check_real(
-                "share", self.share[()] if isinstance(self.share, np.ndarray) else self.share, above=0.0, high=1.0
-            )
+        for name, policy in (("evaluation", self.evaluation), ("component", self.component)):
+            check_type(name, policy, Policy, "a policy of bpsearch")
+        share = _known("share", self.share, 1.0)
+        if self.explorer is not None or self.explored is not None:
+            check_type("explorer", self.explorer, Policy, "a policy of bpsearch")
+            _known("explored", self.explored, 1.0 - share)
 
     @property
     def traceable(self) -> bool:  # type: ignore[override]
@@ -115,15 +124,17 @@ class Mixture(Policy):
     def check_support(self, evaluation: Policy) -> None:
         """Nothing to refuse: the evaluation policy is part of the mixture."""
 
-    def begin(self, uniforms: Array) -> tuple[Array, Array, Array]:
-        """Who runs each episode, and log Π π_e and log Π π_θ of its steps so far."""
+    def begin(self, uniforms: Array) -> tuple[Array, ...]:
+        """The number of who runs each episode, and for each policy log Π π of the steps so far."""
         if self.evaluation.remembers:
             raise InvalidArgumentError(
                 f"a defensive mixture needs a policy whose actions depend on the observation alone, and "
                 f"{self.evaluation.name} has a memory; search without one (defensive=0)"
             )
-        zeros = uniforms * 0.0
-        return uniforms < self.share, zeros, zeros
+        chosen = 1 * (uniforms >= self.share)
+        if self.explored is not None:
+            chosen = chosen + 1 * (uniforms >= 1.0 - self.explored)
+        return chosen, *(uniforms * 0.0 for _ in self._policies)
 
     @in_64_bit
     def sample(self, key: Array, observations: Observations) -> tuple[Array, Array]:
@@ -137,8 +148,7 @@ class Mixture(Policy):
         self, key: Array, observations: Observations, memory: PyTree[Array]
     ) -> tuple[Array, Array, PyTree[Array]]:
         """Draw by the policy that runs the episode; the log-probability is the mixture's, given the history."""
-        by_evaluation, by_component = (p.sample(key, observations)[0] for p in (self.evaluation, self.component))
-        actions = _rowwise(jnp.where, memory[0], by_evaluation, by_component)
+        actions = _rowwise(jnp.where, memory[0], [p.sample(key, observations)[0] for p in self._policies])
         log_probs, memory = self._record(observations, actions, memory)
         return actions, log_probs, memory
 
@@ -152,84 +162,99 @@ class Mixture(Policy):
             log_probs, memory = to_numpy(_jitted_record(self, observations, actions, memory))
         else:
             steps = (p.log_prob(observations, actions) for p in self._policies)
-            log_probs, memory = _advance(np, self.share, memory, *map(np.asarray, steps))
+            log_probs, memory = _advance(np, self._shares, memory, *map(np.asarray, steps))
         return actions, log_probs, executed, memory
 
     @in_64_bit
     def act_in_blocks(
         self, uniforms: NumpyArray, observations: Observations, memory: PyTree[Array]
     ) -> tuple[NumpyArray, NumpyArray, NumpyArray, PyTree[Array]]:
-        """`act_next` for whole blocks, to which each of the two keeps as it does alone."""
+        """`act_next` for whole blocks, to which each policy keeps as it does alone."""
         if self.traceable:
             return super().act_in_blocks(uniforms, observations, memory)
         drawn = (p.act_in_blocks(uniforms, observations, ()) for p in self._policies)
         actions, executed = self._pick(memory, *drawn)
         steps = (p.log_prob_in_blocks(observations, actions) for p in self._policies)
-        log_probs, memory = _advance(np, self.share, memory, *steps)
+        log_probs, memory = _advance(np, self._shares, memory, *steps)
         return actions, log_probs, executed, memory
 
     @in_64_bit
     def log_prob(self, observations: Observations, actions: Array) -> Array:
         """(N, T), log μ(a_t|s_t and the steps before it) of whole episodes; padding at the end does no harm."""
-        return at_the_edge(_increments(self.share, *self._log_probs(observations, actions)))
+        return at_the_edge(_increments(self._shares, *self._log_probs(observations, actions)))
 
     @property
-    def _policies(self) -> tuple[Policy, Policy]:
-        return self.evaluation, self.component
+    def _policies(self) -> tuple[Policy, ...]:
+        return self.evaluation, self.component, *(() if self.explorer is None else (self.explorer,))
+
+    @property
+    def _shares(self) -> tuple[Scalar, ...]:
+        """Of each policy."""
+        if self.explored is None:
+            return self.share, 1.0 - self.share
+        return self.share, 1.0 - self.share - self.explored, self.explored
 
     def _pick(self, memory: Any, *drawn: Sequence[Any]) -> tuple[NumpyArray, NumpyArray]:
         """Actions, and what is executed, of the policy that runs the episode."""
-        by_evaluation, by_component = drawn
-        actions, executed = (_rowwise(np.where, memory[0], by_evaluation[i], by_component[i]) for i in (0, 2))
+        actions, executed = (_rowwise(np.where, memory[0], [by[i] for by in drawn]) for i in (0, 2))
         return actions, executed
 
     @in_64_bit
     def score(self, observations: Observations, actions: Array, weights: Array) -> Array:
         """Σ_nt c_nt ∇θ log μ(a_nt|history), by the chain rule through the log-probabilities of π_θ."""
-        of_evaluation, of_component = self._log_probs(observations, actions)
-        _, pullback = jax.vjp(lambda log_probs: _increments(self.share, of_evaluation, log_probs), of_component)
+        of_evaluation, of_component, *others = self._log_probs(observations, actions)
+        _, pullback = jax.vjp(lambda found: _increments(self._shares, of_evaluation, found, *others), of_component)
         (by_step,) = pullback(jnp.asarray(weights, jnp.float64))
         return self.component.score(observations, actions, at_the_edge(by_step))
 
-    def _log_probs(self, observations: Observations, actions: Array) -> tuple[Array, Array]:
+    def _log_probs(self, observations: Observations, actions: Array) -> tuple[Array, ...]:
         found = (jnp.asarray(p.log_prob(observations, actions), jnp.float64) for p in self._policies)
         return _without_padding(jnp, *found)
 
     def _record(self, observations: Observations, actions: Array, memory: Any) -> tuple[Array, Any]:
         """The mixture's log-probabilities of the next actions, and the memory after them."""
-        return _advance(jnp, self.share, memory, *self._log_probs(observations, actions))
+        return _advance(jnp, self._shares, memory, *self._log_probs(observations, actions))
 
 
-# In what follows `library` is NumPy or JAX's.
+def _known(name: str, share: Any, high: float) -> float:
+    """A share below `high`; `high` itself where it is traced and nothing can be known."""
+    if isinstance(share, jax.Array):
+        return high
+    return check_real(name, share[()] if isinstance(share, np.ndarray) else share, above=0.0, high=high)
 
 
-def _without_padding(library: Any, of_evaluation: Array, of_component: Array) -> tuple[Array, Array]:
-    """0 at a step that neither policy could take: padding, whose infinities would spoil the gradient before it."""
-    possible = library.isfinite(of_evaluation) | library.isfinite(of_component)
-    return library.where(possible, of_evaluation, 0.0), library.where(possible, of_component, 0.0)
+# In what follows `library` is NumPy or JAX's, and log-probabilities are those of each policy, in their order.
 
 
-def _advance(library: Any, share: Scalar, memory: Any, *steps: Array) -> tuple[Any, Any]:
+def _without_padding(library: Any, *log_probs: Array) -> tuple[Array, ...]:
+    """0 at a step that no policy could take: padding, whose infinities would spoil the gradient before it."""
+    possible = reduce(or_, (library.isfinite(found) for found in log_probs))
+    return tuple(library.where(possible, found, 0.0) for found in log_probs)
+
+
+def _advance(library: Any, shares: Shares, memory: Any, *steps: Array) -> tuple[Any, Any]:
     """Log μ of the next actions, given those before, and the memory after them."""
     chosen, *before = memory
     after = [total + step for total, step in zip(before, _without_padding(library, *steps), strict=True)]
-    return _joint(library, share, *after) - _joint(library, share, *before), (chosen, *after)
+    return _joint(library, shares, *after) - _joint(library, shares, *before), (chosen, *after)
 
 
-def _joint(library: Any, share: Scalar, of_evaluation: Array, of_component: Array) -> Any:
-    """Log μ of the actions so far, from the log-probabilities of all of them under π_e and under π_θ."""
-    share = library.asarray(share)
-    return library.logaddexp(library.log(share) + of_evaluation, library.log1p(-share) + of_component)
+def _joint(library: Any, shares: Shares, *log_probs: Array) -> Any:
+    """Log μ of the actions so far, from the log-probabilities of all of them under each policy."""
+    parts = (library.log(library.asarray(share)) + found for share, found in zip(shares, log_probs, strict=True))
+    return reduce(library.logaddexp, parts)
 
 
-def _increments(share: Scalar, of_evaluation: Array, of_component: Array) -> Array:
+def _increments(shares: Shares, *log_probs: Array) -> Array:
     """(N, T), how log μ changes with each step."""
-    joint = _joint(jnp, share, jnp.cumsum(of_evaluation, axis=1), jnp.cumsum(of_component, axis=1))
+    joint = _joint(jnp, shares, *(jnp.cumsum(found, axis=1) for found in log_probs))
     return jnp.diff(joint, axis=1, prepend=0.0)
 
 
-def _rowwise(where: Callable[[Array, Array, Array], A], chosen: Array, one: Array, other: Array) -> A:
-    return where(chosen.reshape(chosen.shape + (1,) * (np.ndim(one) - chosen.ndim)), one, other)
+def _rowwise(where: Callable[[Array, Array, Array], Any], chosen: Array, drawn: Sequence[Any]) -> Any:
+    """In each row what the chosen policy has drawn."""
+    rows = chosen.reshape(chosen.shape + (1,) * (np.ndim(drawn[0]) - chosen.ndim))
+    return reduce(lambda found, at: where(rows == at, drawn[at], found), range(1, len(drawn)), drawn[0])
 
 
 _jitted_record = jax.jit(Mixture._record)

@@ -44,6 +44,7 @@ class LevelsState:
         discount: γ of the numbers, whose sign says whether the event happened.
         parameters: θ of π_θ, the searched part of the next behavior.
         share: of the evaluation policy in it.
+        explored: of the policy that looks for other ways to fail in it; 0 if none can.
         candidates: (J, P), the parameters among which the next θ is chosen.
         known: what the targets' episodes taught (`imitation`).
         predicted: (J + 1,), fading sums of the second moment that each candidate, and π_e itself, would have had over
@@ -61,6 +62,7 @@ class LevelsState:
     discount: Scalar
     parameters: Array
     share: Scalar
+    explored: Scalar
     candidates: Array
     known: PyTree[Array]
     predicted: Array
@@ -83,8 +85,10 @@ class Levels(Search[LevelsState]):
 
         Σ_target w log π_θ(H),    w = π_e(H) / μ(H),
 
-    with a prior toward π_e. The behavior is μ = α π_e + (1 − α) π_θ for whole episodes, so that no weight exceeds 1/α,
-    and a second way to fail is still seen at least α times as often as the policy itself shows it.
+    with a prior toward π_e. The behavior is μ = α π_e + β π_noisy + (1 − α − β) π_θ for whole episodes, so that no
+    weight exceeds 1/α, and a second way to fail is still seen at least α times as often as the policy itself shows it.
+    A noisier π_e shows it far more often, where it needs few rare actions: what is learned of the first way cannot
+    hide it.
 
     - How far the fit is trusted is chosen by episodes that had no part in it: each candidate is judged by the second
       moment Σ_target w π_e(H)/μ(H) of the next batch. If none is better than π_e itself, the behavior is π_e.
@@ -103,6 +107,7 @@ class Levels(Search[LevelsState]):
         defensive: α, the share of episodes that the evaluation policy itself runs, in (0, 1).
         careful: the same where episodes count, if that is more. With a half of them no weight exceeds 2: nothing that
             the search does not know can make the estimate more than twice as bad as the policy itself would.
+        exploring: β, the share of episodes that a noisier π_e runs. 0 for policies that cannot be made noisier.
     """
 
     for_events: ClassVar[bool] = True
@@ -110,11 +115,13 @@ class Levels(Search[LevelsState]):
     quantile: float = 0.05
     defensive: float = 0.2
     careful: float = 0.0
+    exploring: float = 0.1
 
     def __post_init__(self) -> None:
         check_real("quantile", self.quantile, above=0.0, high=0.5)
-        check_real("defensive", self.defensive, above=0.0, high=0.99)
-        check_real("careful", self.careful, low=0.0, high=0.99)
+        check_real("exploring", self.exploring, low=0.0, high=0.4)
+        check_real("defensive", self.defensive, above=0.0, high=0.99 - self.exploring)
+        check_real("careful", self.careful, low=0.0, high=0.99 - self.exploring)
 
     @in_64_bit
     def init(self, policy: Policy, discount: float = 1.0) -> LevelsState:
@@ -125,12 +132,13 @@ class Levels(Search[LevelsState]):
                 f"levels run the policy itself in a share of the episodes, and for that its actions must depend on the "
                 f"observation alone; {policy.name} has a memory"
             )
-        imitation = imitation_of(policy)
+        imitation, noisy = imitation_of(policy), policy.noisier(TEMPERATURES[0])
         return LevelsState(
             evaluation=policy,
             discount=np.float64(discount),
-            parameters=np.asarray(policy.noisier(TEMPERATURES[0]).flat),
+            parameters=np.asarray(noisy.flat),
             share=np.float64(AT_RANDOM),
+            explored=np.float64(0.0 if np.array_equal(noisy.flat, policy.flat) else self.exploring),
             candidates=np.tile(np.asarray(policy.flat), (imitation.candidates, 1)),
             known=imitation.init(policy),
             predicted=np.zeros(imitation.candidates + 1),
@@ -145,8 +153,9 @@ class Levels(Search[LevelsState]):
 
     @in_64_bit
     def behavior(self, state: LevelsState) -> Policy:
-        """α π_e + (1 − α) π_θ, drawn once for each episode."""
-        return Mixture(state.evaluation, state.evaluation.with_flat(state.parameters), state.share)
+        """α π_e + β π_noisy + (1 − α − β) π_θ, drawn once for each episode."""
+        both = Mixture(state.evaluation, state.evaluation.with_flat(state.parameters), state.share)
+        return replace(both, explorer=_explorer(state), explored=state.explored) if state.explored else both
 
     def shift(self, state: LevelsState) -> float:
         """The b with which earlier episodes let one expect the least variance."""
@@ -177,9 +186,9 @@ class Levels(Search[LevelsState]):
         found = bool(happened.any()) and level == math.inf
         counting = bool(state.counting) or visible or (found and self._is_prepared(state, common, len(batch)))
         share = max(self.defensive, self.careful) if counting else self.defensive
-        predicted = np.asarray(state.predicted)
+        predicted, noise = np.asarray(state.predicted), weigh_explorer(state, batch, log_weights)
         if target.any():
-            predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target, share)
+            predicted = MEMORY * predicted + self._second_moments(state, batch, log_weights, target, share, noise)
         # What was above the old level need not be above the new one; what was below it is not.
         fade = (1.0, 1.0) if level == state.level else (0.0 if level > state.level else MEMORY, MEMORY)
         imitation, drawn = imitation_of(evaluation), np.exp(weigh_episodes(component, batch))
@@ -198,7 +207,7 @@ class Levels(Search[LevelsState]):
             counting=np.bool_(counting),
         )
         state, explained = self._choose(state, share, visible)
-        shift = find_shift(state, happened, log_weights, weigh_actions(state, batch, log_weights))
+        shift = find_shift(state, happened, log_weights, weigh_actions(state, batch, log_weights, noise))
         state = replace(state, shift=np.float64(shift))
         values = weights * happened
         return to_numpy(state), Info(values, np.float64(np.mean(values**2)), explained=np.float64(explained))
@@ -245,6 +254,7 @@ class Levels(Search[LevelsState]):
         log_weights: Float[NumpyArray, " episodes"],
         target: Bool[NumpyArray, " episodes"],
         share: float,
+        noise: Float[NumpyArray, " episodes"],
     ) -> Float[NumpyArray, " candidates"]:
         """(J + 1,), Σ_target w π_e/μ of the mixture with each candidate, and with π_e itself.
 
@@ -254,7 +264,7 @@ class Levels(Search[LevelsState]):
         shares *= shares.sum() / (shares @ shares)
         vectors = np.asarray(state.candidates)
         candidates = (replace(state, parameters=vector, share=np.float64(share)) for vector in vectors)
-        found = [shares @ np.exp(weigh_actions(candidate, batch, log_weights)) for candidate in candidates]
+        found = [shares @ np.exp(weigh_actions(candidate, batch, log_weights, noise)) for candidate in candidates]
         return np.array([*found, shares.sum()])
 
     def _is_prepared(self, state: LevelsState, common: float, episodes: int) -> bool:
@@ -291,9 +301,23 @@ def find_failures(state: LevelsState, batch: Trajectories) -> Bool[NumpyArray, "
     return failed
 
 
+def _explorer(state: LevelsState) -> Policy:
+    return state.evaluation.noisier(TEMPERATURES[0])
+
+
+def weigh_explorer(
+    state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
+) -> Float[NumpyArray, " episodes"]:
+    """(N,), log π_noisy − log π_e of the actions, with log w of the episodes; 0 where nobody explores."""
+    return weigh_episodes(_explorer(state), batch) - log_weights if state.explored else 0.0 * log_weights
+
+
 @in_64_bit
 def weigh_actions(
-    state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
+    state: LevelsState,
+    batch: Trajectories,
+    log_weights: Float[NumpyArray, " episodes"],
+    noise: Float[NumpyArray, " episodes"],
 ) -> Float[NumpyArray, " episodes"]:
     """(N,), log π_e/μ of the actions under the behavior of a state, whoever ran the episodes.
 
@@ -301,10 +325,14 @@ def weigh_actions(
         state: what the behavior is made of.
         batch: the episodes.
         log_weights: of π_e to whoever ran them.
+        noise: log π_noisy − log π_e (`weigh_explorer`).
     """
     own = weigh_episodes(state.evaluation.with_flat(state.parameters), batch) - log_weights  # log π_θ − log π_e
-    share = float(state.share)
-    return np.asarray(-np.logaddexp(math.log(share), math.log1p(-share) + own))
+    share, explored = float(state.share), float(state.explored)
+    others = math.log1p(-share - explored) + own
+    if explored:
+        others = np.logaddexp(others, math.log(explored) + noise)
+    return np.asarray(-np.logaddexp(math.log(share), others))
 
 
 def find_shift(

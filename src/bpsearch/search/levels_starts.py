@@ -23,6 +23,7 @@ from bpsearch.search.levels import (
     find_shift,
     weigh_actions,
     weigh_episodes,
+    weigh_explorer,
 )
 from bpsearch.search.start_learners import Seen, learner_of
 from bpsearch.search.starts import StartSearch
@@ -137,8 +138,9 @@ class LevelsStarts(Search[LevelsStartsState]):
         log_weights = weigh_episodes(policy, batch)
         weights, happened = np.exp(log_weights), find_failures(levels, batch)
         target, level = self.levels.find_target(state.levels, batch, weights)
-        first, expected = batch.starts, weigh_actions(levels, batch, log_weights)
-        of_actions = np.exp(weigh_actions(state.levels, batch, log_weights))
+        first, noise = batch.starts, weigh_explorer(levels, batch, log_weights)
+        expected = weigh_actions(levels, batch, log_weights, noise)
+        of_actions = np.exp(weigh_actions(state.levels, batch, log_weights, noise))
         seen = Seen(target, int(level > before) - int(level < before), of_actions, weights)
         judged = self._judge(state, first, target, log_weights, expected)
         best = int(np.argmin(judged[:-1]))
