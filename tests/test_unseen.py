@@ -7,7 +7,7 @@ from scipy import stats
 import bpsearch as bps
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.intervals import MeanError, binomial_upper_bound, martingale_error
-from bpsearch.inference.unseen import PSEUDO_EPISODES, add_unseen, farthest, make_room
+from bpsearch.inference.unseen import NOTHING_ELSEWHERE, PSEUDO_EPISODES, add_unseen, farthest, make_room
 
 
 def test_room_is_for_an_event_of_probability_three_over_n_that_moves_as_far_as_any_return():
@@ -127,3 +127,49 @@ def test_an_unseen_event_is_held_where_the_tight_interval_misses_it():
     assert np.all(np.array(held)[~np.array(seen)])
     assert np.sum(held) >= 29
     assert stats.binom.cdf(28, 40, 0.9) < 1e-3
+
+
+def test_what_other_behaviors_show_of_the_returns():
+    rng = np.random.default_rng(1)
+    returns, logs = 1e6 + rng.exponential(size=300), rng.normal(size=300)
+    found = NOTHING_ELSEWHERE
+    for part in np.split(np.arange(300), [40, 41, 200]):
+        found = found.add(returns[part], logs[part])
+    weights = np.exp(logs)
+    variance = np.cov(returns, aweights=weights, ddof=0)
+    assert found.mean == pytest.approx(np.average(returns, weights=weights), rel=1e-12)
+    assert found.excess(0.25) == pytest.approx(float(variance) - 0.25)
+    assert found.excess(1e9) == 0.0
+    assert NOTHING_ELSEWHERE.excess(1.0) == 0.0
+    assert found.add(returns, np.full(300, -np.inf)) == found
+
+
+def test_a_sequence_has_room_for_what_its_own_first_batch_missed_and_another_behavior_has_shown():
+    """Of 100 own episodes none showed the event; under another behavior half did, with weights of 0.02."""
+    rng = np.random.default_rng(2)
+    calm, values = rng.normal(size=100), rng.normal(size=100)
+    happened = np.arange(100) < 50
+    wild, logs = np.where(happened, -50.0, rng.normal(size=100)), np.where(happened, np.log(0.02), np.log(1.98))
+    own = AsymptoticSequence(500).add(0.1 * calm, 1.0, calm)
+    both = own.add(values)
+    variance = np.cov(wild, aweights=np.exp(logs), ddof=0)
+    assert variance > 20.0
+    shown = 100 * (variance - np.var(calm, ddof=1))
+    assert both.learn(wild, logs).variance == pytest.approx(both.variance + shown)
+    assert both.learn(calm, np.zeros(100)).variance == pytest.approx(both.variance)
+    weighted = AsymptoticSequence(500).add(values)
+    assert weighted.learn(wild, logs).variance == weighted.variance, "no batch of its own has missed anything"
+
+
+def test_an_interval_knows_what_the_closed_form_has_shown_of_the_first_batch():
+    """None of the first hundred episodes has the rare loss that makes nine tenths of the variance."""
+    policy, mdp = bps.shipped_policy("gridworld-converged"), bps.envs.gridworld()
+    for seed in (2, 6):
+        found = bps.evaluate(policy, mdp, 1000, seed=seed)
+        first, later = found.data.returns[:100], found.data
+        assert first.min() > 80.0
+        assert later.returns[100:].min() < 0.0
+        low, high = found.interval()
+        assert low < bps.oracle.value(mdp, policy) < high
+        tight_low, tight_high = found.tight_interval()
+        assert not tight_low < bps.oracle.value(mdp, policy) < tight_high, "which nobody who looks at it could know"

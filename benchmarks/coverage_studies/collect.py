@@ -53,6 +53,7 @@ class Told:
         plain: (S, looks), whether the policy itself has run the batch.
         weights: (S, looks), what an episode counts.
         missing: (S, looks), how far an event may lie that the search has not found.
+        log_weights: (S, looks, batch), of other behaviors than the policy; else 0.
     """
 
     values: NDArray[np.float64]
@@ -60,13 +61,18 @@ class Told:
     plain: NDArray[np.bool_]
     weights: NDArray[np.float64]
     missing: NDArray[np.float64]
+    log_weights: NDArray[np.float64]
 
     @classmethod
     def of(cls, studies: Iterable[Iterable[Turn]]) -> "Told":
         """Of the turns of each study."""
         every = [list(turns) for turns in studies]
-        columns = ([[getattr(turn, name) for turn in turns] for turns in every] for name in _COLUMNS)
-        return cls(*map(np.array, columns))
+        columns = ([[getattr(turn, name) for turn in turns] for turns in every] for name in _COLUMNS[:-1])
+        log_weights = [
+            [0.0 * turn.values if turn.plain or turn.log_weights is None else turn.log_weights for turn in turns]
+            for turns in every
+        ]
+        return cls(*map(np.array, (*columns, log_weights)))
 
     @classmethod
     def read(cls, path: Path) -> "Told":
@@ -80,7 +86,7 @@ class Told:
         np.savez(path, **dict(zip(_COLUMNS, self, strict=True)))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter((self.values, self.returns, self.plain, self.weights, self.missing))
+        return iter((self.values, self.returns, self.plain, self.weights, self.missing, self.log_weights))
 
     def courses(self) -> NDArray[np.float64]:
         """(S, looks, 3): of the asymptotic sequence of each study after each look.
@@ -90,7 +96,7 @@ class Told:
         return np.array([list(_course(*rows)) for rows in zip(*self, strict=True)])
 
 
-_COLUMNS = ("values", "returns", "plain", "weight", "missing")
+_COLUMNS = ("values", "returns", "plain", "weight", "missing", "log_weights")
 
 
 def _course(
@@ -99,10 +105,13 @@ def _course(
     plain: NDArray[np.bool_],
     weights: NDArray[np.float64],
     missing: NDArray[np.float64],
+    log_weights: NDArray[np.float64],
 ) -> Iterator[tuple[float, float, float]]:
     sequence = AsymptoticSequence(EPISODES)
-    for x, g, own, weight, distance in zip(values, returns, plain, weights, missing, strict=True):
+    for x, g, own, weight, distance, logs in zip(values, returns, plain, weights, missing, log_weights, strict=True):
         sequence = sequence.add(x, float(weight), g if own else None, float(distance))
+        if not own:
+            sequence = sequence.learn(g, logs)
         tight = replace(sequence, own=0, missing=0.0)
         yield sequence.mean, sequence.half_width(LEVEL), tight.half_width(LEVEL)
 

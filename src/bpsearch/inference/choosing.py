@@ -28,7 +28,7 @@ from bpsearch.control_variates.modeled import ModeledState
 from bpsearch.estimators.doubly_robust import doubly_robust
 from bpsearch.inference.cross_fitting import CrossFit, Knowledge
 from bpsearch.inference.intervals import MeanError, martingale_error
-from bpsearch.inference.unseen import add_unseen, at_least, farthest, make_room
+from bpsearch.inference.unseen import NOTHING_ELSEWHERE, add_unseen, at_least, farthest, make_room, widen
 from bpsearch.inference.valuation import Valuation, ValuedBatch, Values
 from bpsearch.policies.base import Policy
 from bpsearch.policies.table import SoftmaxTable
@@ -99,11 +99,15 @@ class ChoosingValuation(Valuation):
         weights = self._weights(state, batches, blocks)
         tight = martingale_error(values, weights)
         own = np.concatenate([batch.returns for batch in batches if not batch.moved])
-        count = sum(len(batch.values) for batch in batches)
-        moved = any(batch.moved for batch in batches)
-        variance = float(np.var(own, ddof=1))
+        count, elsewhere = sum(len(batch.values) for batch in batches), NOTHING_ELSEWHERE
+        for batch in batches:
+            if batch.moved:
+                elsewhere = elsewhere.add(batch.returns, batch.log_weights)
+        moved, variance = elsewhere.weight > 0.0, float(np.var(own, ddof=1))
         plain = MeanError(variance / count, len(own) - 1.0) if variance > 0.0 else None
         error = make_room(tight if moved else add_unseen(tight, fit.unseen), plain, farthest(own), count)
+        mine = sum(w**2 * len(batch.values) for w, batch in zip(weights, batches, strict=True) if not batch.moved)
+        error = widen(error, elsewhere.excess(variance) * mine)
         error = error if moved else at_least(error, fit.expected, count)
         return Values(values, weights, error, tight, None if moved else fit.explained)
 

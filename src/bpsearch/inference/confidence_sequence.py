@@ -7,7 +7,7 @@ import numpy as np
 
 from bpsearch._core.arrays import NumpyArray
 from bpsearch._core.checks import check_real
-from bpsearch.inference.unseen import PSEUDO_EPISODES, event_distance
+from bpsearch.inference.unseen import NOTHING_ELSEWHERE, PSEUDO_EPISODES, Elsewhere, event_distance
 
 # The bets θ_k of `lower_bounds`, and what share of the capital each has: most are for hundreds to thousands of values.
 _EXPONENTS = np.arange(-16, 11)
@@ -189,7 +189,8 @@ class AsymptoticSequence:
     which must be fixed before the study: r² = (−2 log δ + log(1 − 2 log δ)) / tightest.
 
     Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`): in the
-    batches that the evaluation policy itself collected.
+    batches that the evaluation policy itself collected. If batches of another behavior show that returns vary more
+    than in those, V has that as well.
 
     Attributes:
         tightest: the number of episodes at which the intervals are to be narrow.
@@ -203,6 +204,7 @@ class AsymptoticSequence:
         own_squares: Σ ω².
         returns: the sum, the smallest and the largest of these returns.
         missing: how far an event may lie that a search has not found (`missing`).
+        elsewhere: what other behaviors show of the policy's returns.
     """
 
     tightest: int
@@ -216,6 +218,7 @@ class AsymptoticSequence:
     own_squares: float = 0.0
     returns: tuple[float, float, float] = (0.0, math.inf, -math.inf)
     missing: float = 0.0
+    elsewhere: Elsewhere = NOTHING_ELSEWHERE
 
     def add(
         self, values: NumpyArray, weight: float = 1.0, returns: NumpyArray | None = None, missing: float = 0.0
@@ -253,6 +256,10 @@ class AsymptoticSequence:
             returns=(total + float(returns.sum()), min(low, float(returns.min())), max(high, float(returns.max()))),
         )
 
+    def learn(self, returns: NumpyArray, log_weights: NumpyArray) -> "AsymptoticSequence":
+        """With what a batch of another behavior shows of the policy's returns."""
+        return replace(self, elsewhere=self.elsewhere.add(returns, log_weights))
+
     @property
     def mean(self) -> float:
         """M; NaN as long as nothing counts."""
@@ -262,12 +269,13 @@ class AsymptoticSequence:
     def variance(self) -> float:
         """V, with room for what was not seen.
 
-        Where the policy itself collected episodes there is never more of it than their returns vary.
+        Where the policy itself collected episodes there is never more of it than returns vary.
         """
         if not self.own:
             return self.reduced + PSEUDO_EPISODES * self.missing**2
         room = min(PSEUDO_EPISODES * self.distance**2, self.own_plain - self.own_reduced)
-        return self.reduced + max(room, 0.0)
+        shown = self.own_squares * self.elsewhere.excess(self.own_plain / self.own_squares)
+        return self.reduced + max(room, 0.0) + shown
 
     @property
     def plain(self) -> float:

@@ -64,6 +64,8 @@ class Looks:
             if valued.weight:
                 self.turns[number] = turn = replace(turn, missing=self._valuation.missing(self.turns.values()))
             sequence = sequence.add(values, valued.weight, plain, turn.missing)
+            if plain is None:
+                sequence = sequence.learn(valued.returns, valued.log_weights)
         self._asymptotic = seen, sequence, knowledge
         return sequence
 

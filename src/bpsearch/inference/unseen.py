@@ -14,6 +14,8 @@ Without the standard deviations there was next to no room where the returns seen
 jackpot of probability 0.0016, six standard deviations off, a fifth of all studies of 1,000 episodes show nothing.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -22,6 +24,42 @@ from bpsearch.inference.intervals import MeanError
 
 PSEUDO_EPISODES = 3.0
 FAR = 4.0  # standard deviations
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What other behaviors show of the policy's returns, also of events that the policy's own episodes have not shown.
+
+    Episodes are weighted to the policy, w = π_e/μ.
+
+    Attributes:
+        weight: Σ w.
+        mean: Σ w g / Σ w.
+        squares: Σ w (g − mean)².
+    """
+
+    weight: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, returns: NumpyArray, log_weights: NumpyArray) -> "Elsewhere":
+        """With more episodes."""
+        weights = np.exp(log_weights)
+        weight = float(weights.sum())
+        if weight == 0.0:
+            return self
+        mean, total = float(weights @ returns) / weight, self.weight + weight
+        apart = mean - self.mean
+        between = apart**2 * self.weight * weight / total
+        squares = self.squares + float(weights @ (returns - mean) ** 2) + between
+        return Elsewhere(total, self.mean + apart * weight / total, squares)
+
+    def excess(self, variance: float) -> float:
+        """By how much returns vary more than the policy's own episodes did, of this variance."""
+        return max(self.squares / self.weight - variance, 0.0) if self.weight else 0.0
+
+
+NOTHING_ELSEWHERE = Elsewhere()
 
 
 def farthest(returns: NumpyArray) -> float:
