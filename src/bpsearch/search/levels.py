@@ -309,7 +309,9 @@ def weigh_explorer(
     state: LevelsState, batch: Trajectories, log_weights: Float[NumpyArray, " episodes"]
 ) -> Float[NumpyArray, " episodes"]:
     """(N,), log π_noisy − log π_e of the actions, with log w of the episodes; 0 where nobody explores."""
-    return weigh_episodes(_explorer(state), batch) - log_weights if state.explored else 0.0 * log_weights
+    if not state.explored:
+        return np.zeros(len(log_weights))
+    return weigh_episodes(_explorer(state), batch) - log_weights
 
 
 @in_64_bit
