@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import bpsearch as bps
+from benchmarks import rare_levels
 from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.difference import DifferenceSequence, Side, Turn, paired_error
 from bpsearch.inference.failures import EventValuation
@@ -41,16 +42,38 @@ def test_few_values_and_equal_ones_have_no_tail() -> None:
     assert tail_shape(np.ones(200)) == 0.0
 
 
+def distance(log_weights: np.ndarray, returns: np.ndarray) -> float:
+    """Of values by importance sampling."""
+    return distance_of_missing(log_weights, returns, np.exp(log_weights) * returns)
+
+
 def test_what_failures_tell_of_those_that_were_not_found() -> None:
     rng = np.random.default_rng(0)
     logs, failed = np.where(np.arange(1000) < 400, -8.0, math.log(2.0)), (np.arange(1000) < 400).astype(float)
-    assert distance_of_missing(logs, failed) == 0.0, "400 of one weight speak for themselves"
+    assert distance(logs, failed) == 0.0, "400 of one weight speak for themselves"
     wild = np.where(failed > 0.0, -20.0 + 4.0 * rng.normal(size=1000), math.log(2.0))
-    assert distance_of_missing(wild, failed) == pytest.approx(2.0 - np.exp(wild[:400].max()))
+    assert distance(wild, failed) == pytest.approx(2.0 - np.exp(wild[:400].max()))
     some = (np.arange(1000) < 4).astype(float)
-    assert distance_of_missing(np.full(1000, math.log(2.0)), some) == 0.0, "none can be larger than these"
-    assert distance_of_missing(logs, 0.0 * failed) == 0.0, "nothing was found: the one-sided bound says that"
-    assert distance_of_missing(logs, failed - 1.0) == 0.0, "returns, and no event"
+    assert distance(np.full(1000, math.log(2.0)), some) == 0.0, "none can be larger than these"
+    assert distance(logs, 0.0 * failed) == 0.0, "nothing was found: the one-sided bound says that"
+    assert distance(logs, failed - 1.0) == 0.0, "returns, and no event"
+
+
+def test_a_model_may_be_wrong_as_long_as_no_failure_counts() -> None:
+    rng = np.random.default_rng(4)
+    logs, none = rng.normal(size=100), np.zeros(100)
+    assert distance_of_missing(logs, none, 0.004 + 1e-6 * rng.normal(size=100)) == pytest.approx(np.exp(logs.max()))
+    assert distance_of_missing(logs, none, np.full(100, 0.004)) == 0.0, "values that do not vary claim nothing"
+
+
+def test_an_interval_of_the_closed_form_is_no_narrower_than_what_it_has_seen() -> None:
+    """The model is sure to a thousandth of the probability before any failure counts."""
+    task = rare_levels.TASKS["one action of 0.004"]()
+    for seed in (5, 8):
+        study = bps.Study(task.policy, "failures", estimand=task.asked, seed=seed)
+        for size in range(100, 1001, 100):
+            interval = study.run(task.env, total=size).anytime_interval()
+            assert interval is None or interval[0] <= task.truth <= interval[1], (seed, size)
 
 
 def test_weights_may_be_as_small_as_they_like() -> None:
@@ -58,9 +81,9 @@ def test_weights_may_be_as_small_as_they_like() -> None:
     failed = (np.arange(1000) < 400).astype(float)
     for size in (300.0, 800.0):
         tiny = np.where(failed > 0.0, -size, math.log(2.0))
-        assert distance_of_missing(tiny, failed) == 0.0
+        assert distance(tiny, failed) == 0.0
         wild = np.where(failed > 0.0, -size * (1.0 + np.arange(1000) / 400), math.log(2.0))
-        assert distance_of_missing(wild, failed) == pytest.approx(2.0)
+        assert distance(wild, failed) == pytest.approx(2.0)
 
 
 def test_the_sequence_has_room_for_three_and_a_difference_for_three_of_each() -> None:

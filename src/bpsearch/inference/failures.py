@@ -41,11 +41,14 @@ class EventValuation(Valuation):
 
     def missing(self, turns: Iterable[Turn]) -> float:
         """By the weights of the failures that were found."""
-        return _distance([(t.log_weights, t.returns) for t in turns if t.weight and t.log_weights is not None])
+        return _distance(
+            [(t.log_weights, t.returns, t.values) for t in turns if t.weight and t.log_weights is not None]
+        )
 
     def _make_room(self, found: Values, parts: Sequence[ValuedBatch]) -> Values:
         """With what the episodes of these parts cannot know, whose values are in `found`."""
-        distance = _distance([(p.log_weights, p.returns) for p, w in zip(parts, found.weights, strict=True) if w])
+        told = zip(parts, found.batches, found.weights, strict=True)
+        distance = _distance([(part.log_weights, part.returns, values) for part, values, weight in told if weight])
         total = sum(weight * len(values) for weight, values in zip(found.weights, found.batches, strict=True))
         return replace(found, error=widen(found.error, PSEUDO_EPISODES * (distance * max(found.weights) / total) ** 2))
 
@@ -77,8 +80,8 @@ def _take(batch: ValuedBatch, rows: NumpyArray) -> ValuedBatch:
     return ValuedBatch(batch.values[rows], batch.log_weights[rows], batch.returns[rows])
 
 
-def _distance(told: Sequence[tuple[NumpyArray, NumpyArray]]) -> float:
-    """Of the log-weights and the returns of some batches."""
+def _distance(told: Sequence[tuple[NumpyArray, NumpyArray, NumpyArray]]) -> float:
+    """Of the log-weights, the returns and the values of some batches."""
     return distance_of_missing(*map(np.concatenate, zip(*told, strict=True))) if told else 0.0
 
 

@@ -6,6 +6,8 @@ of tiny weights, and the variance of those says nothing of what is missing. But 
 learned how the policy fails, failures are worth many equally weighted ones. Where it only knows how to fail, the sum
 of their weights is made by the largest few, and a tail that heavy has no end.
 
+The values of a model vary little, and say nothing of what is missing, too, as long as no failure counts.
+
 If so, the error gets what three episodes would add whose value is the largest possible (`unseen.PSEUDO_EPISODES`): as
 for any event that no episode has shown.
 """
@@ -20,16 +22,19 @@ LEAST = 5  # values that a tail is fitted to
 SMALLEST = 1e-300  # of such a value, beside the largest
 
 
-def distance_of_missing(log_weights: NumpyArray, returns: NumpyArray) -> float:
+def distance_of_missing(log_weights: NumpyArray, returns: NumpyArray, values: NumpyArray) -> float:
     """D, how far beyond all failures that were seen one may lie that was not; 0 if those speak for themselves.
 
     Args:
         log_weights: (n,), log w of all episodes that count.
         returns: (n,), 0 of those that have not failed; others are no event, and 0 is the answer.
+        values: (n,), X. If no failure counts and all are the same, nothing is claimed, and 0 is the answer.
     """
-    if not len(returns) or returns.min() != 0.0 or returns.max() == 0.0:
+    if not len(returns) or returns.min() != 0.0:
         return 0.0
     failed = returns > 0.0
+    if not failed.any():
+        return float(np.exp(log_weights.max())) if np.ptp(values) > 0.0 else 0.0
     logs = log_weights[failed] + np.log(returns[failed])
     values = np.exp(logs - logs.max())  # their unit is the largest
     worth = values.sum() ** 2 / (values @ values)
