@@ -81,9 +81,11 @@ class Told:
             return cls(*(stored[name] for name in _COLUMNS))
 
     def write(self, path: Path) -> None:
-        """As one file."""
+        """As one file, whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(path, **dict(zip(_COLUMNS, self, strict=True)))
+        half = path.with_suffix(".half.npz")
+        np.savez(half, **dict(zip(_COLUMNS, self, strict=True)))
+        half.replace(path)
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.values, self.returns, self.plain, self.weights, self.missing, self.log_weights))
