@@ -17,9 +17,8 @@ from bpsearch.errors import (
     SettingsMismatchError,
     StoreError,
 )
-from bpsearch.inference.confidence_sequence import AsymptoticSequence
+from bpsearch.inference.confidence_sequence import FEWEST, AsymptoticSequence
 from bpsearch.inference.difference import (
-    FEWEST,
     Decision,
     DifferenceSequence,
     Pairing,
@@ -425,6 +424,11 @@ def test_targets_for_a_difference():
     assert (high - low) / 2 <= 0.8 < found.differences[0].course[-2].half_width
     assert found.differences[0].decided_at < len(found.differences[0].pairs)
     assert bps.compare(policies, MDP, 5000, seed=2, target=Target(seconds=1e-9)).ended is Ended.TIME_LIMIT
+    few = bps.compare(policies, MDP, 400, "mc", seed=2, target=1000.0, batch_size=4)
+    assert (few.ended, few.episodes) == (Ended.TARGET, 64), "no interval from fewer than 30 pairs"
+    fewer = bps.compare(policies, MDP, 20, "mc", seed=2)
+    assert fewer.interval() is None
+    assert "only 20 pairs of episodes of a and b count; no verdict is given below 30" in str(fewer)
     held = bps.compare(policies, MDP, 300, "mc", seed=2, failure="return < -80")
     assert held.estimates["a"].event == "return < -80"
     assert held.estimates["a"].method == "mc"

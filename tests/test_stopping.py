@@ -91,6 +91,15 @@ def test_a_relative_target_and_the_one_that_is_reached_first():
     assert bps.Study(POLICY, "mc", seed=1).run(MDP, episodes=5000, target=both).episodes == 100
 
 
+def test_no_target_is_reached_with_a_handful_of_episodes():
+    few = in_batches_of(4)
+    found = bps.Study(POLICY, few, seed=1).run(MDP, episodes=400, target=1000.0)
+    assert (found.ended, found.episodes) == (Ended.TARGET, 32)
+    cut = bps.Study(POLICY, few, seed=1).run(MDP, episodes=400, target=bps.Target(seconds=1e-9))
+    assert (cut.ended, cut.episodes, cut.anytime_interval()) == (Ended.TIME_LIMIT, 4, None)
+    assert "too few" in words.anytime_kind(cut)
+
+
 def test_every_saving_brings_the_target_nearer():
     """The certified interval knows nothing of control variates; the other one does."""
     numbers = {
@@ -371,7 +380,7 @@ def test_the_range_of_returns_of_a_table_is_exact():
 
 def test_without_a_range_there_is_no_certified_interval_and_no_target_for_it():
     cut = bps.environment("CartPole-v1", horizon=20)
-    found = bps.evaluate(lambda observation: 0, cut, 20)
+    found = bps.evaluate(lambda observation: 0, cut, 40)
     assert found.certified_interval() is None
     assert found.anytime_interval() is not None, "this one needs no range"
     assert "needs bounded returns (`return_range`)" in words.certified_kind(found)

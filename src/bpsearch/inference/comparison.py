@@ -59,7 +59,8 @@ class Difference:
         """The anytime-valid interval that decides: it holds however often one looks and whenever one stops.
 
         An asymptotic one holds for many episodes, a certified one for any number. The intervals of all differences of
-        a comparison hold at once with this level. None while nothing has varied.
+        a comparison hold at once with this level. None while nothing has varied, and for asymptotic ones while there
+        are fewer than 30 pairs.
         """
         return (self.certified or self.sequence).interval(1.0 - (1.0 - level) / self.comparisons)
 

@@ -15,6 +15,7 @@ BETS = 2.0**_EXPONENTS
 SHARES = (2.0 + np.abs(_EXPONENTS)) ** -1.5
 SHARES /= SHARES.sum()
 _STEPS = 5  # of Newton's method; they double the digits
+FEWEST = 30  # episodes; an asymptotic sequence claims nothing from fewer, whose spread says too little
 
 
 def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyArray:
@@ -186,7 +187,8 @@ class AsymptoticSequence:
 
     holds for all n at once with a probability that tends to 1 − δ (Waudby-Smith, Arbour, Sinha, Kennedy, Ramdas:
     "Time-uniform central limit theory and asymptotic confidence sequences"). It is tightest about n = `tightest`,
-    which must be fixed before the study: r² = (−2 log δ + log(1 − 2 log δ)) / tightest.
+    which must be fixed before the study: r² = (−2 log δ + log(1 − 2 log δ)) / tightest. From a handful of episodes V
+    is often far too small by chance, so nothing is claimed before there are 30.
 
     Where the values are returns of reduced variance, V has room for events that were not seen (`unseen`): in the
     batches that the evaluation policy itself collected. If batches of another behavior show that returns vary more
@@ -290,17 +292,17 @@ class AsymptoticSequence:
         return float(event_distance(max(high - mean, mean - low), math.sqrt(self.own_plain / self.own_squares)))
 
     def half_width(self, level: float = 0.95) -> float:
-        """Half the width of the interval of this level; infinite while nothing has varied."""
-        if not self.episodes or self.variance == 0.0:
-            return math.inf
+        """Half the width of the interval of this level; infinite while there are few episodes, or nothing has varied."""
         delta = 1.0 - check_real("level", level, above=0.0, high=1.0 - 1e-12)
+        if self.episodes < FEWEST or self.variance == 0.0:
+            return math.inf
         rate = (-2.0 * np.log(delta) + np.log(1.0 - 2.0 * np.log(delta))) / self.tightest
         mixed = self.episodes * rate + 1.0
         factor = 2.0 * mixed / (self.episodes * rate) * np.log(np.sqrt(mixed) / delta)
         return float(np.sqrt(self.variance * factor)) / self.weight
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """The interval of this level; None while nothing has varied."""
+        """The interval of this level; None while there are few episodes, or nothing has varied."""
         half = self.half_width(level)
         return None if math.isinf(half) else (self.mean - half, self.mean + half)
 

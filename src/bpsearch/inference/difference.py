@@ -20,7 +20,6 @@ from bpsearch.inference.confidence_sequence import AsymptoticSequence
 from bpsearch.inference.intervals import MeanError, martingale_error
 from bpsearch.inference.unseen import PSEUDO_EPISODES, farthest, make_room, widen
 
-FEWEST = 30  # pairs; no verdict from fewer, whose spread says too little
 CLEARLY = 2.0  # standard errors by which sharing seeds must have done harm before it ends
 
 
@@ -186,17 +185,17 @@ class DifferenceSequence:
         return self.mean
 
     def half_width(self, level: float = 0.95) -> float:
-        """Half the width of the interval of this level; infinite while nothing has varied."""
+        """Half the width of the interval of this level; infinite while there are few pairs, or nothing has varied."""
         return replace(self.difference, reduced=self.variance, missing=0.0).half_width(level)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """The interval of this level; None while nothing has varied."""
+        """The interval of this level; None while there are few pairs, or nothing has varied."""
         half = self.half_width(level)
         return None if math.isinf(half) else (self.mean - half, self.mean + half)
 
     def decide(self, level: float, margin: float | None) -> Decision:
-        """What the interval of this level says, if there are pairs enough to believe it."""
-        return decide(self.interval(level), margin) if self.pairs >= FEWEST else Decision.UNDECIDED
+        """What the interval of this level says."""
+        return decide(self.interval(level), margin)
 
 
 @dataclass(frozen=True, eq=False)

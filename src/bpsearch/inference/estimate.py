@@ -131,7 +131,8 @@ class Estimate:
         """The interval of this level that stays valid, for many episodes, when one looks after every batch.
 
         It needs no range of the returns, and every reduction of variance makes it narrower. It is made of values that
-        no later batch changes, so its middle may differ a little from `value`. None while nothing has varied.
+        no later batch changes, so its middle may differ a little from `value`. None while there are fewer than 30
+        episodes, or nothing has varied.
         """
         found = self.sequence.interval(level)
         return None if found is None else self._possible(found)

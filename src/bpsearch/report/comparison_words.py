@@ -3,7 +3,8 @@
 from html import escape
 
 from bpsearch.inference.comparison import Comparison, Difference
-from bpsearch.inference.difference import FEWEST, Decision
+from bpsearch.inference.confidence_sequence import FEWEST
+from bpsearch.inference.difference import Decision
 from bpsearch.inference.stopping import Ended
 from bpsearch.report.numbers import brackets, round_to, significant, spread
 from bpsearch.report.words import WORTH_SAYING, unreliable
@@ -109,13 +110,15 @@ def doubts(comparison: Comparison) -> tuple[str, ...]:
         pair = f"{difference.one} and {difference.other}"
         if difference.certified is not None:
             continue
-        if difference.decision is Decision.UNDECIDED and difference.sequence.interval() is None:
+        if difference.sequence.pairs < FEWEST:
+            found.append(
+                f"only {difference.sequence.pairs} pairs of episodes of {pair} count; no verdict is given below {FEWEST}"
+            )
+        elif difference.decision is Decision.UNDECIDED and difference.sequence.interval() is None:
             found.append(
                 f"the returns of {pair} have not varied at all, so nothing tells how far an unseen one could be off; "
                 f"where their range is known, as of failures, certified verdicts tell them apart: kind='certified'"
             )
-        elif len(difference.pairs) < FEWEST:
-            found.append(f"{pair} have had {len(difference.pairs)} episodes each; no verdict is given below {FEWEST}")
     for name, estimate in comparison.estimates.items():
         if not estimate.unbiased:
             found.append(f"{name}: biased, without guarantee")
