@@ -12,6 +12,7 @@ import bpsearch as bps
 from bpsearch.cli.compare import _name_each
 from bpsearch.errors import MissingDependencyError
 from bpsearch.report import comparison_words as words
+from bpsearch.report.comparison_figures import draw_figures
 from bpsearch.report.comparison_json import SCHEMA
 from bpsearch.report.comparison_page import repeat_lines
 from bpsearch.report.json import SCHEMA as ESTIMATE
@@ -120,12 +121,25 @@ def test_the_page_shows_the_verdict_and_how_it_came(kind, tmp_path):
     page = found.report(tmp_path / "new folder" / "page.html").read_text()
     assert words.headline(found).split(":")[0].split(";")[0] in page
     assert "as it settled" in page
-    assert ("Pairs of episodes" in page) == (len(found.differences) == 1)
+    assert ("Pairs of episodes" in page) == (kind not in ("three", "weighted")), "weighted are episodes of others"
     assert ("What was saved" in page) == (kind == "two")
     assert ("All differences" in page) == (kind == "three")
     assert "<script" not in page
     assert not re.search(r'(src|href)="?http', page)
     assert "nan" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.S).lower().replace("covariance", "")
+
+
+def test_pairs_of_failures_are_counted():
+    policies = {"new": bps.SoftmaxTable(1.3 * EARLY.logits), "old": EARLY}
+    found = bps.compare(policies, MDP, 400, "mc", seed=0, failure="return < -80", stop_early=False)
+    (svg,) = (drawing.svg for drawing in draw_figures(found) if drawing.title == "Pairs of episodes")
+    one, other = (found.differences[0].pairs > 0.0).T
+    assert one.mean() == found.estimates["new"].value
+    texts = re.findall(r">([^<>]+)</text>", svg)
+    counts = [(one & other).sum(), (one & ~other).sum(), (~one & other).sum(), (~one & ~other).sum()]
+    assert sum(counts) == 400
+    assert texts[-4:] == [str(count) for count in counts]
+    assert {"both fail", "only new fails", "only old fails", "neither fails"} <= set(texts)
 
 
 def test_the_page_has_the_lines_that_repeat_it(capsys):

@@ -158,6 +158,11 @@ class Comparison:
         return self._only.fixed_interval(level)
 
     @property
+    def counts_failures(self) -> bool:
+        """Whether the values are probabilities to fail."""
+        return self.design.lower_is_better and next(iter(self.estimates.values())).event != ""
+
+    @property
     def episodes(self) -> int:
         """How many episodes all policies have run."""
         return sum(estimate.episodes for estimate in self.estimates.values())

@@ -1,6 +1,7 @@
 """The figures of a comparison, as SVG for its page."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,7 +30,10 @@ def draw_figures(comparison: Comparison) -> list[Drawing]:
     drawings = [_forest(comparison)] if many else []
     for found in shown:
         drawings.append(_settling(comparison, found))
-        if not many:
+        if not many and comparison.counts_failures:
+            # Episodes of other behaviors are no picture of the policies.
+            drawings += [_failures(found)] if math.isfinite(found.sequence.plain_variance) else []
+        elif not many:
             drawings.append(_pairs(comparison, found))
     # The width of a certified interval is another: no control variate makes it narrower.
     saves = not many and comparison.design.kind == "asymptotic"
@@ -89,6 +93,19 @@ def _pairs(comparison: Comparison, found: Difference) -> Drawing:
     return Drawing(title, text, svg)
 
 
+def _failures(found: Difference) -> Drawing:
+    title, (one, other) = "Pairs of episodes", (found.pairs != 0.0).T
+    counts = {
+        "both fail": one & other,
+        f"only {found.one} fails": one & ~other,
+        f"only {found.other} fails": ~one & other,
+        "neither fails": ~one & ~other,
+    }
+    lengths = [int(which.sum()) for which in counts.values()]
+    svg = _bars(title, list(counts), lengths, [str(length) for length in lengths], "pairs of episodes")
+    return Drawing(title, "The pairs in which only one fails make the difference.", svg)
+
+
 def _draw_savings(found: Difference) -> Drawing:
     sequence = found.sequence
     rows = {
@@ -98,18 +115,24 @@ def _draw_savings(found: Difference) -> Drawing:
         "with room for unseen events": sequence.variance,
     }
     shares = [value / sequence.plain_variance for value in rows.values()]
+    texts = [f"{share:.2g}" if share < 0.995 else "1" for share in shares]
     title = "What was saved"
+    svg = _bars(title, list(rows), shares, texts, "variance of the difference, relative to Monte Carlo's")
+    return Drawing(title, "As many episodes are needed as the bar is long. The interval has the last one's width.", svg)
+
+
+def _bars(title: str, names: list[str], lengths: Sequence[float], texts: list[str], label: str) -> str:
+    """One below the other, each with its text."""
     with figure(1, 1, width=_WIDTH, height=_HEIGHT - 0.8) as (drawing, axes):
         panel = axes[0, 0]
-        places = np.arange(len(rows))[::-1]
+        places = np.arange(len(names))[::-1]
         colors = [COLORS[name] for name in ("vermilion", "sky", "blue", "gray")]
-        panel.barh(places, shares, color=colors, height=0.6)
-        for at, share in zip(places, shares, strict=True):
-            text = f"{share:.2g}" if share < 0.995 else "1"
-            inside = share > 0.85 * max(shares)
+        panel.barh(places, lengths, color=colors, height=0.6)
+        for at, length, text in zip(places, lengths, texts, strict=True):
+            inside = length > 0.85 * max(lengths)
             panel.annotate(
                 text,
-                (share, at),
+                (length, at),
                 xytext=(-4 if inside else 4, 0),
                 textcoords="offset points",
                 va="center",
@@ -117,11 +140,10 @@ def _draw_savings(found: Difference) -> Drawing:
                 fontsize=8,
                 color="white" if inside else "#010203",
             )
-        panel.set_yticks(places, list(rows))
-        panel.set(xlabel="variance of the difference, relative to Monte Carlo's")
+        panel.set_yticks(places, names)
+        panel.set(xlabel=label)
         panel.grid(axis="y", visible=False)
-        svg = inline_svg(drawing, title)
-    return Drawing(title, "As many episodes are needed as the bar is long. The interval has the last one's width.", svg)
+        return inline_svg(drawing, title)
 
 
 def _forest(comparison: Comparison) -> Drawing:

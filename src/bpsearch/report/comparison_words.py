@@ -111,9 +111,8 @@ def doubts(comparison: Comparison) -> tuple[str, ...]:
         if difference.certified is not None:
             continue
         if difference.sequence.pairs < FEWEST:
-            found.append(
-                f"only {difference.sequence.pairs} pairs of episodes of {pair} count; no verdict is given below {FEWEST}"
-            )
+            pairs = f"{difference.sequence.pairs} pairs of episodes"
+            found.append(f"only {pairs} of {pair} count; no verdict is given below {FEWEST}")
         elif difference.decision is Decision.UNDECIDED and difference.sequence.interval() is None:
             found.append(
                 f"the returns of {pair} have not varied at all, so nothing tells how far an unseen one could be off; "
@@ -183,8 +182,7 @@ def describe_html(comparison: Comparison) -> str:
 
 def _verbs(comparison: Comparison) -> tuple[str, str]:
     """What the better and the worse policy do."""
-    fails = next(iter(comparison.estimates.values())).event and comparison.design.lower_is_better
-    return ("fails less often", "fails more often") if fails else ("is better", "is worse")
+    return ("fails less often", "fails more often") if comparison.counts_failures else ("is better", "is worse")
 
 
 def _percent(level: float) -> str:
