@@ -1,6 +1,6 @@
 """What the default saves today: `bps.evaluate(policy, env, episodes)` as a user calls it, beside Monte Carlo.
 
-    python -m benchmarks.savings --studies 60 --out docs/savings     # README's table and docs/savings.md
+    python -m benchmarks.savings --studies 200 --out docs/savings     # README's table and docs/savings.md
 
 A study is one call with its own seed. Its squared error, divided by Monte Carlo's exact Var(g)/n, is 1 on average if
 nothing is saved. Savings are one over the mean of these ratios; their intervals come from the bootstrap over studies.
@@ -108,7 +108,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", default=DEFAULT_TASKS, choices=sorted(TASKS))
     parser.add_argument("--episodes", nargs="+", type=int, default=[300, 1000])
-    parser.add_argument("--studies", type=int, default=60)
+    parser.add_argument("--studies", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("savings"))
     options = parser.parse_args()
