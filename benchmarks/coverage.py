@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import bpsearch as bps
 from bpsearch._core.arrays import Array
 from bpsearch.control_variates import TabularModel
 from bpsearch.estimators import importance_sampling, log_ratios
-from bpsearch.inference.confidence_sequence import AsymptoticSequence, anytime_bounds
+from bpsearch.inference.confidence_sequence import OPEN_ENDED, AsymptoticSequence, anytime_bounds
 from bpsearch.inference.diagnostics import UNWEIGHTED
 from bpsearch.inference.intervals import clopper_pearson, martingale_error
 from bpsearch.paper.on_policy import OnPolicyCurve, OnPolicyState
@@ -179,12 +180,12 @@ def fixed_n(values: Array, log_weights: Array, returns: Array, case: Case) -> Bo
     )
 
 
-def anytime(values: Array, log_weights: Array, returns: Array, case: Case) -> Bounds:
+def anytime(values: Array, log_weights: Array, returns: Array, case: Case, tightest: int = EPISODES) -> Bounds:
     """What `Estimate.anytime_interval` gives after every batch, if the study was to have all these episodes."""
     nothing = (0.0, 1.0) if case.event else (-np.inf, np.inf)
     bounds = np.empty((*values.shape[:2], 2))
     for number, study in enumerate(values):
-        sequence = AsymptoticSequence(EPISODES)
+        sequence = AsymptoticSequence(tightest)
         for look, (batch, weight) in enumerate(zip(study, batch_weights(case), strict=True)):
             sequence = sequence.add(batch, weight)
             bounds[number, look] = np.clip(sequence.interval(LEVEL) or nothing, *nothing)
@@ -214,6 +215,7 @@ KINDS: dict[str, Callable[..., Bounds]] = {
     "anytime-valid": anytime,
     "certified": certified,
 }
+TARGETED = {"anytime-valid": partial(anytime, tightest=OPEN_ENDED)}  # of a study with a target, if they are others
 
 
 def measure(case: Case, studies: int) -> list[Cell]:
@@ -221,13 +223,16 @@ def measure(case: Case, studies: int) -> list[Cell]:
     pilot, record = sampled(case, PILOT, seed=1), sampled(case, studies, seed=0)
     cells = []
     for kind, bounds in KINDS.items():
-        low, high = bounds(*pilot, case)
+        targeted = TARGETED.get(kind, bounds)
+        low, high = targeted(*pilot, case)
         target = np.median((high - low)[:, BATCHES * 2 // 5 - 1])
-        low, high = bounds(*record, case)
-        holds = (low <= truth) & (truth <= high)
+        low, high = targeted(*record, case)
         narrow = high - low <= target
         narrow[:, -1] = True
         stop = narrow.argmax(axis=1)
+        stopped = np.take_along_axis((low <= truth) & (truth <= high), stop[:, None], axis=1)
+        low, high = bounds(*record, case)
+        holds = (low <= truth) & (truth <= high)
         cells.append(
             Cell(
                 case.weights,
@@ -235,7 +240,7 @@ def measure(case: Case, studies: int) -> list[Cell]:
                 case.collected,
                 kind,
                 fixed=float(holds[:, -1].mean()),
-                stopped=float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
+                stopped=float(stopped.mean()),
                 always=float(holds.all(axis=1).mean()),
                 half_width=float(np.median((high - low)[:, -1]) / 2.0),
                 episodes_at_stop=float(LOOKS[stop].mean()),

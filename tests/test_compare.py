@@ -312,6 +312,8 @@ def test_a_crash_within_a_round_changes_nothing(tmp_path):
 
     policies = {"a": EARLY, "b": SHARPER}
     whole = bps.compare(policies, MDP, 400, "mc", seed=6, stop_early=False)
+    assert whole.design.tightest == 400
+    assert bps.compare(policies, MDP, 400, "mc", seed=6).design.tightest == 300, "it may end early"
     runner = Failing(MDP)
     with (
         pytest.raises(RuntimeError, match="power cut"),

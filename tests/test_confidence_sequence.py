@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference import confidence_sequence
 from bpsearch.inference.confidence_sequence import (
     BETS,
+    OPEN_ENDED,
     SHARES,
     AsymptoticSequence,
     CertifiedSequence,
@@ -254,6 +256,21 @@ def test_it_is_tightest_where_it_is_told_to_be_and_about_half_as_wide_again_as_f
     for episodes in (100, 300, 1000, 3000):
         widths = {tightest: relative(episodes, tightest) for tightest in (100, 300, 1000, 3000)}
         assert min(widths, key=widths.get) == episodes
+
+
+def test_where_a_study_may_end_early_it_is_narrow_for_few_and_not_much_wider_for_many():
+    def beside(episodes, tightest):
+        """The width, as a multiple of that which is made for this number of episodes."""
+        widths = (
+            replace(AsymptoticSequence(t), episodes=episodes, weight=episodes, reduced=1.0).half_width()
+            for t in (tightest, episodes)
+        )
+        return next(widths) / next(widths)
+
+    assert OPEN_ENDED == 300
+    assert max(beside(episodes, OPEN_ENDED) for episodes in range(100, 3001, 50)) < 1.07
+    assert beside(100_000, OPEN_ENDED) == pytest.approx(1.23, abs=0.005)
+    assert beside(100, 100_000) == pytest.approx(9.1, abs=0.05)
 
 
 def test_single_episodes_and_values_without_spread():

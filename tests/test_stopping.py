@@ -235,10 +235,13 @@ def test_where_the_sequence_is_narrow_is_fixed_before_the_first_episode(tmp_path
         assert study.run(MDP, episodes=5000, target=20.0).sequence.tightest == 300
     with bps.Study.open(tmp_path / "s.db", read_only=True) as study:
         assert study.estimate().sequence.tightest == 300
+    assert bps.evaluate(POLICY, MDP, 500, "mc", seed=1).sequence.tightest == 500
+    for target in (20.0, bps.Target(seconds=600.0), bps.Target(relative=0.5)):
+        assert bps.evaluate(POLICY, MDP, 500, "mc", seed=1, target=target).sequence.tightest == 300, "it may end early"
     told = bps.Study(POLICY, "mc", seed=1)
     told.tell(told.ask().number, bps.sample(MDP, POLICY, 100))
     before = told.estimate().sequence.tightest
-    assert told.run(MDP, episodes=100).sequence.tightest == before == 1000
+    assert told.run(MDP, episodes=100).sequence.tightest == before == 300
 
 
 def test_a_target_out_of_reach_ends_with_the_budget():

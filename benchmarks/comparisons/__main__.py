@@ -1,9 +1,9 @@
 """False verdicts, power and episodes of comparisons, beside what people do today.
 
     python -m benchmarks.comparisons false --comparisons 2000 --out docs/comparing --cache runs/comparisons
-    python -m benchmarks.comparisons power --comparisons 2000 --out docs/comparing --cache runs/comparisons
+    python -m benchmarks.comparisons power --comparisons 1000 --out docs/comparing --cache runs/comparisons
     python -m benchmarks.comparisons savings --out docs/comparing
-    python -m benchmarks.comparisons targets --comparisons 2 --out docs/comparing
+    python -m benchmarks.comparisons targets --comparisons 40 --out docs/comparing
 
 `false` compares policies of the same value, found by the exact oracle, and looks after every round; of "rare loss" no
 verdict without a range can be trusted. `power` compares policies that differ by 0.15 standard deviations of a return.
@@ -28,6 +28,7 @@ import bpsearch as bps
 from benchmarks.comparisons.beside import lai_test, safe_test, separate_sequences, welch
 from benchmarks.comparisons.tasks import UNSEEN, Pair, problems
 from benchmarks.evaluators.tasks import TASKS
+from bpsearch.inference.confidence_sequence import OPEN_ENDED
 from bpsearch.inference.difference import Decision, Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.policies import GaussianMLP
@@ -93,7 +94,7 @@ def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.nda
 def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int, kind: Kind) -> list[Verdict]:
     """The verdicts of as many comparisons by Monte Carlo: what `decided` gives, in a fraction of the time."""
     found = []
-    design = Design(("one", "other"), tightest=episodes, kind=kind)
+    design = Design(("one", "other"), tightest=min(episodes, OPEN_ENDED), kind=kind)
     for one, other, own in zip(*returns_at_once(pair, comparisons, episodes), strict=True):
         standing = Standing.begin(design, [pair.return_range, pair.return_range])
         for at in range(0, episodes, size):

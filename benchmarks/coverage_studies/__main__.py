@@ -4,26 +4,28 @@
 
 Tasks are tabular: the oracle knows their values exactly. Failures are those of `rare_levels`, with the probability of
 some from 2,000,000 episodes. Each study has 1,000 episodes and looks after each batch of 100. Counted is how often the
-asymptotic sequence holds at all looks at once, and where a study ends that stops when half the width is at most its
-median after 400 episodes in a pilot of other studies. What is in the cache is not run again: the same command goes on
-after an interrupt, and with more `--studies`. The cache holds the values of all episodes, so that the sequences, which
-take minutes, can be made of them again when their formula changes.
+asymptotic sequence of a study without a target holds at all looks at once, and that of a study with one where it ends:
+when half the width is at most its median after 400 episodes in a pilot of other studies. What is in the cache is not
+run again: the same command goes on after an interrupt, and with more `--studies`. The cache holds the values of all
+episodes, so that the sequences, which take minutes, can be made of them again when their formula changes.
 """
 
 import argparse
 import json
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import bpsearch as bps
 from benchmarks import rare_levels
-from benchmarks.coverage_studies.collect import BATCH, EPISODES, Problem, Told, chunk_of, collect, method_of
+from benchmarks.coverage_studies.collect import BATCH, EPISODES, LOOKS, Problem, Told, chunk_of, collect, method_of
 from benchmarks.evaluators.tasks import TASKS
+from bpsearch.inference.confidence_sequence import OPEN_ENDED
 
 NAMES = (
     "gridworld-early",
@@ -52,6 +54,7 @@ FOR_FAILURES = ("mc", "failures", "levels", "levels-starts")
 GROUPS = ((NAMES, METHODS), (FAILURES, FOR_FAILURES))
 WIDTHS = ("half_width", "tight_half_width")  # with room for unseen events, and without
 STUDIES, PILOT = 0, 1  # seeds
+PILOT_STUDIES = 25
 Cell = dict[str, Any]
 
 
@@ -83,17 +86,10 @@ def studies_of(name: str, method: str, seed: int, studies: int, cache: Path | No
     print(f"{name}, {method}: {time.process_time() - start:.0f} s", flush=True)
 
 
-def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
-    """One task and one method."""
-    truth = problem_of(name).truth
-    pilot, found = (
-        np.concatenate([told.courses() for told in studies_of(name, method, seed, count, cache)])[:count]
-        for seed, count in ((PILOT, 25), (STUDIES, studies))
-    )
-    holds = ~(np.abs(found[..., 0] - truth) > found[..., 1])  # as long as nothing counts, nothing is claimed
-    narrow = found[..., 1] <= np.median(pilot[:, EPISODES // BATCH * 2 // 5 - 1, 1])
-    narrow[:, -1] = True
-    stop = narrow.argmax(axis=1)
+def measure_looks(name: str, method: str, studies: int, cache: Path | None) -> Cell:
+    """How often the sequence of a study without a target holds, and how wide it is."""
+    found = courses_of(name, method, STUDIES, studies, cache, EPISODES)
+    holds = _holds(found, problem_of(name).truth)
     # None where most studies claim nothing.
     half_width, tight = (float(at) if np.isfinite(at) else None for at in np.median(found[:, -1, 1:], axis=0))
     return {
@@ -101,13 +97,50 @@ def measure(name: str, method: str, studies: int, cache: Path | None) -> Cell:
         "method": method,
         "studies": studies,
         "always": float(holds.all(axis=1).mean()),
-        "stopped": float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
         "first": float(holds[:, 0].mean()),
         "last": float(holds[:, -1].mean()),
         "half_width": half_width,
         "tight_half_width": tight,
-        "episodes_at_stop": float(BATCH * (1 + stop).mean()),
     }
+
+
+def measure_targets(name: str, method: str, studies: int, cache: Path | None) -> Cell:
+    """How often the sequence of a study with a target holds where that ends, and would hold if it went on."""
+    pilot = courses_of(name, method, PILOT, PILOT_STUDIES, cache, OPEN_ENDED)
+    found = courses_of(name, method, STUDIES, studies, cache, OPEN_ENDED)
+    target = np.median(pilot[:, LOOKS * 2 // 5 - 1, 1])
+    narrow = found[..., 1] <= target
+    narrow[:, -1] = True
+    stop = narrow.argmax(axis=1)
+    holds = _holds(found, problem_of(name).truth)
+    return {
+        "task": name,
+        "method": method,
+        "studies": studies,
+        "always": float(holds.all(axis=1).mean()),
+        "stopped": float(np.take_along_axis(holds, stop[:, None], axis=1).mean()),
+        "half_width": float(target) if np.isfinite(target) else None,
+        "episodes": float(BATCH * (1 + stop).mean()),
+    }
+
+
+def courses_of(
+    name: str, method: str, seed: int, studies: int, cache: Path | None, tightest: int
+) -> NDArray[np.float64]:
+    """(S, looks, 3), the courses of so many studies (`Told.courses`)."""
+    told = studies_of(name, method, seed, studies, cache)
+    return np.concatenate([part.courses(tightest) for part in told])[:studies]
+
+
+def _holds(courses: NDArray[np.float64], truth: float) -> NDArray[np.bool_]:
+    """(S, looks), whether the interval holds the truth; as long as nothing counts, nothing is claimed."""
+    return ~(np.abs(courses[..., 0] - truth) > courses[..., 1])
+
+
+MEASURED: dict[str, tuple[Callable[[str, str, int, Path | None], Cell], tuple[str, ...]]] = {
+    "looks": (measure_looks, ("always", *WIDTHS)),
+    "targets": (measure_targets, ("stopped",)),
+}
 
 
 def table(cells: list[Cell], what: str, group: tuple[Collection[str], Collection[str]]) -> str:
@@ -145,24 +178,32 @@ def main() -> None:
         "--method", choices=dict.fromkeys(METHODS + FOR_FAILURES), action="append", help="all of them by default"
     )
     parser.add_argument("--cache", type=Path, default=None, help="directory for the values of all episodes")
-    parser.add_argument("--out", type=Path, default=None, help="directory for coverage-studies.json")
+    parser.add_argument("--what", choices=MEASURED, action="append", help="both by default")
+    parser.add_argument(
+        "--out", type=Path, default=None, help="directory for coverage-looks.json, coverage-targets.json"
+    )
     options = parser.parse_args()
-    path = None if options.out is None else options.out / "coverage-studies.json"
-    cells: dict[tuple[str, str], Cell] = {}
-    if path is not None and path.exists():
-        cells = {(cell["task"], cell["method"]): cell for cell in json.loads(path.read_text(encoding="utf-8"))}
     every = [(name, method) for names, methods in GROUPS for method in methods for name in names]
-    for name, method in every:
-        if name not in (options.task or (name,)) or method not in (options.method or (method,)):
-            continue
-        cells[name, method] = measure(name, method, options.studies, options.cache)
-        print(cells[name, method], flush=True)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            ordered = [cells[key] for key in every if key in cells]
-            path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    for what, group in product(("always", "stopped", *WIDTHS), GROUPS):
-        print(f"\n{what}\n{table(list(cells.values()), what, group)}")
+    wanted = [
+        (name, method)
+        for name, method in every
+        if name in (options.task or (name,)) and method in (options.method or (method,))
+    ]
+    for kind in options.what or MEASURED:
+        path = None if options.out is None else options.out / f"coverage-{kind}.json"
+        cells: dict[tuple[str, str], Cell] = {}
+        if path is not None and path.exists():
+            cells = {(cell["task"], cell["method"]): cell for cell in json.loads(path.read_text(encoding="utf-8"))}
+        measure, columns = MEASURED[kind]
+        for name, method in wanted:
+            cells[name, method] = measure(name, method, options.studies, options.cache)
+            print(cells[name, method], flush=True)
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                ordered = [cells[key] for key in every if key in cells]
+                path.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+        for what, group in product(columns, GROUPS):
+            print(f"\n{what}\n{table(list(cells.values()), what, group)}")
 
 
 if __name__ == "__main__":

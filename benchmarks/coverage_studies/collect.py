@@ -90,18 +90,19 @@ class Told:
     def __iter__(self) -> Iterator[Any]:
         return iter((self.values, self.returns, self.plain, self.weights, self.missing, self.log_weights))
 
-    def courses(self) -> NDArray[np.float64]:
+    def courses(self, tightest: int = EPISODES) -> NDArray[np.float64]:
         """(S, looks, 3): of the asymptotic sequence of each study after each look.
 
         Its middle, half its width, and half its width without room for unseen events.
         """
-        return np.array([list(_course(*rows)) for rows in zip(*self, strict=True)])
+        return np.array([list(_course(tightest, *rows)) for rows in zip(*self, strict=True)])
 
 
 _COLUMNS = ("values", "returns", "plain", "weight", "missing", "log_weights")
 
 
 def _course(
+    tightest: int,
     values: NDArray[np.float64],
     returns: NDArray[np.float64],
     plain: NDArray[np.bool_],
@@ -109,7 +110,7 @@ def _course(
     missing: NDArray[np.float64],
     log_weights: NDArray[np.float64],
 ) -> Iterator[tuple[float, float, float]]:
-    sequence = AsymptoticSequence(EPISODES)
+    sequence = AsymptoticSequence(tightest)
     for x, g, own, weight, distance, logs in zip(values, returns, plain, weights, missing, log_weights, strict=True):
         sequence = sequence.add(x, float(weight), g if own else None, float(distance))
         if not own:

@@ -61,7 +61,7 @@ def compare(
         policies: two or more by name, each as for `evaluate`; or a single one, for several environments.
         env: as for `evaluate`; or several by name: one for each policy, or all for a single one.
         episodes: how many episodes each policy may run.
-        method: as for `evaluate`.
+        method: as for `evaluate`, but that "auto" never moves, and of a failure is "bpg", whose first episodes count.
         deterministic: whether all policies take their most likely actions. To compare a policy with its own mode, give
             both: `{"drawn": policy, "mode": policy.mode()}`.
         seed: the same seed gives the same result; None draws one, which the result records.

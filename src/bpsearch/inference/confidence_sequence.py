@@ -16,6 +16,9 @@ SHARES = (2.0 + np.abs(_EXPONENTS)) ** -1.5
 SHARES /= SHARES.sum()
 _STEPS = 5  # of Newton's method; they double the digits
 FEWEST = 30  # episodes; an asymptotic sequence claims nothing from fewer, whose spread says too little
+# Where a sequence is to be narrow if its results may end it. Up to 3,000 episodes, from 100 on, it is at most 7% wider
+# than one made for just as many; at 100,000, 23%. One made for 100,000 would be nine times as wide at 100.
+OPEN_ENDED = 300
 
 
 def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyArray:
@@ -292,7 +295,7 @@ class AsymptoticSequence:
         return float(event_distance(max(high - mean, mean - low), math.sqrt(self.own_plain / self.own_squares)))
 
     def half_width(self, level: float = 0.95) -> float:
-        """Half the width of the interval of this level; infinite while there are few episodes, or nothing has varied."""
+        """Half the width of the interval of this level; infinite as long as few episodes count, or none varies."""
         delta = 1.0 - check_real("level", level, above=0.0, high=1.0 - 1e-12)
         if self.episodes < FEWEST or self.variance == 0.0:
             return math.inf
@@ -302,7 +305,7 @@ class AsymptoticSequence:
         return float(np.sqrt(self.variance * factor)) / self.weight
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """The interval of this level; None while there are few episodes, or nothing has varied."""
+        """The interval of this level; None as long as few episodes count, or none varies."""
         half = self.half_width(level)
         return None if math.isinf(half) else (self.mean - half, self.mean + half)
 

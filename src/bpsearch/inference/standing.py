@@ -9,6 +9,7 @@ from typing import Literal
 from bpsearch._core.checks import check_choice, check_integer, check_real
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.inference.certified_difference import CertifiedDifference
+from bpsearch.inference.confidence_sequence import OPEN_ENDED
 from bpsearch.inference.difference import Decision, DifferenceSequence, Pairing, Turn
 from bpsearch.inference.stopping import Target
 
@@ -36,7 +37,7 @@ class Design:
     reference: str | None = None
     margin: float | None = None
     level: float = 0.95
-    tightest: int = 1000
+    tightest: int = OPEN_ENDED
     target: Target | None = None
     stop_early: bool = True
     drop_losers: bool = False

@@ -47,6 +47,11 @@ class Target:
         """Whether the estimate itself has a say in when to stop."""
         return self.halfwidth is not None or self.relative is not None
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether it may end a study before all episodes are run."""
+        return self.looks or self.seconds is not None
+
     def reached(self, value: float, half_width: float) -> bool:
         """Whether an estimate of this value and half-width is precise enough."""
         absolute = self.halfwidth is not None and half_width <= self.halfwidth

@@ -16,6 +16,7 @@ from bpsearch._core.checks import check_integer
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, RequestError, StoreError
 from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison, difference_of
+from bpsearch.inference.confidence_sequence import OPEN_ENDED
 from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.inference.stopping import Ended, Target
@@ -100,9 +101,8 @@ class ComparisonStudy:
         kind: Literal["asymptotic", "certified"] = "asymptotic",
     ) -> None:
         self.episodes = check_integer("episodes", episodes)
-        self.design = Design(
-            tuple(policies), reference, margin, level, self.episodes, target, stop_early, drop_losers, kind
-        )
+        tightest = min(self.episodes, OPEN_ENDED) if stop_early else self.episodes
+        self.design = Design(tuple(policies), reference, margin, level, tightest, target, stop_early, drop_losers, kind)
         self.studies: dict[str, Study] = {}
         self._stack = contextlib.ExitStack()
         folder = None if store is None else _folder(Path(store))

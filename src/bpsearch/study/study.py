@@ -12,6 +12,7 @@ from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer, check_range, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
+from bpsearch.inference.confidence_sequence import OPEN_ENDED
 from bpsearch.inference.difference import Turn
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.looks import Looks
@@ -35,7 +36,6 @@ from bpsearch.study.resets import Resets, choose_resets
 from bpsearch.study.running import run_batches
 from bpsearch.study.settings import build, check_same, describe, known_counts
 
-TIGHTEST = 1000  # episodes at which anytime-valid intervals are to be narrow, unless a run says how many it wants
 OnBatch = Callable[["Study", Info], None]
 
 
@@ -285,7 +285,7 @@ class Study:
                 )
             further = self.decide_resets(runner, resets)
             if remaining > 0:
-                self.plan_for(remaining)
+                self.plan_for(min(remaining, OPEN_ENDED) if rule.open_ended else remaining)
             # A study that was ended by its results and goes on still has a number of episodes that depends on them.
             ended = Ended.TARGET if self._ended is Ended.TARGET else Ended.BUDGET
             try:
@@ -303,7 +303,7 @@ class Study:
         progress = self._progress
         if not progress.batches:
             raise InvalidArgumentError("a study without episodes has no estimate: tell it a batch first")
-        tightest, known = self._tightest or TIGHTEST, self.return_range
+        tightest, known = self._tightest or OPEN_ENDED, self.return_range
         return conclude(
             progress, self._looks, tightest, return_range=known, ended=self._ended, no_resets=self._no_resets
         )
@@ -314,7 +314,7 @@ class Study:
         No later batch changes them, unless one is told that was asked before.
         """
         if batches := self._progress.batches:
-            self._looks.sequence(batches, self._progress.batch, self._tightest or TIGHTEST)
+            self._looks.sequence(batches, self._progress.batch, self._tightest or OPEN_ENDED)
         return self._looks.turns
 
     def fix(self, settings: dict[str, Any]) -> None:
@@ -389,7 +389,7 @@ class Study:
 
     def reached(self, rule: Target) -> bool:
         """Whether the interval is as narrow as a target wants it."""
-        progress, looks, tightest = self._progress, self._looks, self._tightest or TIGHTEST
+        progress, looks, tightest = self._progress, self._looks, self._tightest or OPEN_ENDED
         if not rule.looks or not progress.batches:
             return False
         return rule.reached(*looks.look(rule, progress.batches, progress.batch, self.return_range, tightest))
