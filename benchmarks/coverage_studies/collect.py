@@ -53,7 +53,7 @@ class Told:
         plain: (S, looks), whether the policy itself has run the batch.
         weights: (S, looks), what an episode counts.
         missing: (S, looks), how far an event may lie that the search has not found.
-        log_weights: (S, looks, batch), of other behaviors than the policy; else 0.
+        log_weights: (S, looks, batch), of other behaviors, where the policy itself has run batches, too; else 0.
     """
 
     values: NDArray[np.float64]
@@ -69,8 +69,8 @@ class Told:
         every = [list(turns) for turns in studies]
         columns = ([[getattr(turn, name) for turn in turns] for turns in every] for name in _COLUMNS[:-1])
         log_weights = [
-            [0.0 * turn.values if turn.plain or turn.log_weights is None else turn.log_weights for turn in turns]
-            for turns in every
+            [0.0 * t.values if t.plain or t.log_weights is None or not own else t.log_weights for t in turns]
+            for turns, own in ((turns, any(turn.plain for turn in turns)) for turns in every)
         ]
         return cls(*map(np.array, (*columns, log_weights)))
 
