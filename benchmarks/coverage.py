@@ -231,7 +231,8 @@ def measure(case: Case, studies: int) -> list[Cell]:
         narrow[:, -1] = True
         stop = narrow.argmax(axis=1)
         stopped = np.take_along_axis((low <= truth) & (truth <= high), stop[:, None], axis=1)
-        low, high = bounds(*record, case)
+        if targeted is not bounds:
+            low, high = bounds(*record, case)
         holds = (low <= truth) & (truth <= high)
         cells.append(
             Cell(

@@ -28,7 +28,7 @@ import bpsearch as bps
 from benchmarks.comparisons.beside import lai_test, safe_test, separate_sequences, welch
 from benchmarks.comparisons.tasks import UNSEEN, Pair, problems
 from benchmarks.evaluators.tasks import TASKS
-from bpsearch.inference.confidence_sequence import OPEN_ENDED
+from bpsearch.inference.confidence_sequence import choose_tightest
 from bpsearch.inference.difference import Decision, Turn
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.policies import GaussianMLP
@@ -94,7 +94,7 @@ def returns_at_once(pair: Pair, comparisons: int, episodes: int) -> tuple[np.nda
 def decided_at_once(pair: Pair, comparisons: int, episodes: int, size: int, kind: Kind) -> list[Verdict]:
     """The verdicts of as many comparisons by Monte Carlo: what `decided` gives, in a fraction of the time."""
     found = []
-    design = Design(("one", "other"), tightest=min(episodes, OPEN_ENDED), kind=kind)
+    design = Design(("one", "other"), tightest=choose_tightest(episodes, may_end=True), kind=kind)
     for one, other, own in zip(*returns_at_once(pair, comparisons, episodes), strict=True):
         standing = Standing.begin(design, [pair.return_range, pair.return_range])
         for at in range(0, episodes, size):

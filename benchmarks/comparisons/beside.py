@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import numpy as np
 from scipy import stats
 
-from bpsearch.inference.confidence_sequence import OPEN_ENDED, AsymptoticSequence
+from bpsearch.inference.confidence_sequence import AsymptoticSequence, choose_tightest
 
 Outcome = tuple[bool, int]  # whether the first was found to be better, and after how many episodes of each
 
@@ -21,7 +21,7 @@ def welch(x: np.ndarray, y: np.ndarray, level: float) -> bool:
 
 def separate_sequences(x: np.ndarray, y: np.ndarray, size: int, level: float) -> Outcome:
     """Two independent evaluations, each with its own anytime-valid interval, until those do not overlap."""
-    one = other = AsymptoticSequence(min(len(x), OPEN_ENDED))
+    one = other = AsymptoticSequence(choose_tightest(len(x), may_end=True))
     for at in range(0, len(x), size):
         one, other = one.add(x[at : at + size]), other.add(y[at : at + size])
         # Both hold at once with the level.

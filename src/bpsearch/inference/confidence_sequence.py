@@ -21,6 +21,11 @@ FEWEST = 30  # episodes; an asymptotic sequence claims nothing from fewer, whose
 OPEN_ENDED = 300
 
 
+def choose_tightest(episodes: int, may_end: bool) -> int:
+    """Where a sequence of at most so many episodes is to be narrow; `may_end` if its results may end it before."""
+    return min(episodes, OPEN_ENDED) if may_end else episodes
+
+
 def lower_bounds(values: NumpyArray, delta: float, looks: NumpyArray) -> NumpyArray:
     """Lower bounds of the mean of `values` after as many values as `looks` says; with chance ≥ 1 − δ all hold at once.
 

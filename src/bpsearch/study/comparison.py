@@ -16,7 +16,7 @@ from bpsearch._core.checks import check_integer
 from bpsearch.errors import InvalidArgumentError, InvalidTrajectoriesError, RequestError, StoreError
 from bpsearch.estimands import Estimand, Return
 from bpsearch.inference.comparison import Comparison, difference_of
-from bpsearch.inference.confidence_sequence import OPEN_ENDED
+from bpsearch.inference.confidence_sequence import choose_tightest
 from bpsearch.inference.counting import count_episodes
 from bpsearch.inference.standing import Design, Standing
 from bpsearch.inference.stopping import Ended, Target
@@ -101,7 +101,7 @@ class ComparisonStudy:
         kind: Literal["asymptotic", "certified"] = "asymptotic",
     ) -> None:
         self.episodes = check_integer("episodes", episodes)
-        tightest = min(self.episodes, OPEN_ENDED) if stop_early else self.episodes
+        tightest = choose_tightest(self.episodes, stop_early)
         self.design = Design(tuple(policies), reference, margin, level, tightest, target, stop_early, drop_losers, kind)
         self.studies: dict[str, Study] = {}
         self._stack = contextlib.ExitStack()

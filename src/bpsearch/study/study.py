@@ -12,7 +12,7 @@ from bpsearch._core.arrays import Array
 from bpsearch._core.checks import check_integer, check_range, check_seed, check_type, quote
 from bpsearch.errors import InvalidArgumentError
 from bpsearch.estimands import Estimand, Range, Return
-from bpsearch.inference.confidence_sequence import OPEN_ENDED
+from bpsearch.inference.confidence_sequence import OPEN_ENDED, choose_tightest
 from bpsearch.inference.difference import Turn
 from bpsearch.inference.estimate import Estimate
 from bpsearch.inference.looks import Looks
@@ -285,7 +285,7 @@ class Study:
                 )
             further = self.decide_resets(runner, resets)
             if remaining > 0:
-                self.plan_for(min(remaining, OPEN_ENDED) if rule.open_ended else remaining)
+                self.plan_for(choose_tightest(remaining, rule.open_ended))
             # A study that was ended by its results and goes on still has a number of episodes that depends on them.
             ended = Ended.TARGET if self._ended is Ended.TARGET else Ended.BUDGET
             try:
